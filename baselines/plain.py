@@ -136,11 +136,13 @@ def with_advantages(algo: str, groups: Sequence[Group]) -> list[TrainingTurn]:
     advantages = penalise_invalid(groups, CREDIT[algo](groups), INVALID)
     weights = WEIGHTS[algo](groups) if algo in WEIGHTS else [[1.0] * len(group.episodes) for group in groups]
     return [
-        TrainingTurn(tuple(turn.prompt_ids), turn.completion_ids[0], turn.logprobs[0], advantage, weight)
+        TrainingTurn(
+            tuple(turn.output.prompt_ids), turn.output.completion_ids[0], turn.output.logprobs[0], advantage, weight
+        )
         for group, of_group, weights_of_group in zip(groups, advantages, weights, strict=True)
         for episode, of_episode, weight in zip(group, of_group, weights_of_group, strict=True)
         for turn, advantage in zip(episode.turns, of_episode, strict=True)
-        if turn.prompt_ids and turn.completion_ids and turn.logprobs
+        if turn.output.prompt_ids and turn.output.completion_ids and turn.output.logprobs
     ]
 
 
@@ -168,7 +170,12 @@ def clone(policy: TinyPolicy, env: TextEnv, make: Any, episodes: int, updates: i
     """Imitate the expert on a few training tasks."""
     specs = [EpisodeSpec(task, task, 0) for task in rng.sample(range(env.num_tasks), min(episodes, env.num_tasks))]
     shown = rollout(Demonstrator(policy), make, specs, num_envs=256)
-    pairs = [(turn.prompt_ids, turn.completion_ids[0]) for one in shown for turn in one.turns if turn.completion_ids]
+    pairs = [
+        (turn.output.prompt_ids, turn.output.completion_ids[0])
+        for one in shown
+        for turn in one.turns
+        if turn.output.completion_ids
+    ]
     optimizer = torch.optim.AdamW(policy.model.parameters(), 2e-3)
     for _ in range(updates):
         prompts, answers = zip(*rng.sample(pairs, min(256, len(pairs))), strict=True)

@@ -144,7 +144,7 @@ def _fill_in(model: PreTrainedModel, pad: int, episode: Episode, row: TrainingRo
     sampled = row.sampled or [1] * len(logprobs)
     told = iter([logprob for logprob, was_sampled in zip(logprobs, sampled, strict=True) if was_sampled])
     for turn in episode.turns:
-        turn.logprobs = list(islice(told, len(turn.completion_ids or ())))
+        turn.output.logprobs = list(islice(told, len(turn.output.completion_ids or ())))
 
 
 def tokens_in(batch: Sequence[TrainingRow]) -> int:

@@ -36,8 +36,9 @@ from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend
 from agentgym_flow.envs.canvas.operators.calls import WorkflowProblem
 from agentgym_flow.envs.canvas.workflow import Chain, OperatorNode, Parallel
 from agentgym_flow.envs.canvas.workflow.interpreter import Interpreter
+from agentgym_flow.episodes import PolicyOutput
 from agentgym_flow.play import EpisodeSpec, rollout
-from agentgym_flow.policies.base import AsyncPolicy, FunctionPolicy, Policy, PolicyInput, PolicyOutput
+from agentgym_flow.policies.base import AsyncPolicy, FunctionPolicy, Policy, PolicyInput
 
 BODY = (
     b'{"object":"chat.completion","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant",'

@@ -112,7 +112,7 @@ def main() -> None:
 
 def _length(episode: Episode) -> int:
     last = episode.turns[-1]
-    return len(last.prompt_ids or ()) + len(last.completion_ids or ())
+    return len(last.output.prompt_ids or ()) + len(last.output.completion_ids or ())
 
 
 if __name__ == "__main__":

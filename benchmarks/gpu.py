@@ -159,8 +159,8 @@ class Meter(TrainerCallback):  # type: ignore[misc]
             self.seconds[name] += logs[f"time/{name}"]
         for episode in (episode for group in self.recipe.trainer.groups for episode in group):
             self.episodes += 1
-            self.read += sum(len(turn.prompt_ids or ()) for turn in episode.turns)
-            self.said += sum(len(turn.completion_ids or ()) for turn in episode.turns)
+            self.read += sum(len(turn.output.prompt_ids or ()) for turn in episode.turns)
+            self.said += sum(len(turn.output.completion_ids or ()) for turn in episode.turns)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Stop training when time or batches run out."""

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from agentgym_flow.core import Transition
-from agentgym_flow.episodes import Episode, EpisodeRecorder, Group, LoggedEpisode
+from agentgym_flow.episodes import Episode, EpisodeRecorder, Group, LoggedEpisode, PolicyOutput
 from agentgym_flow.errors import GroupMismatch, ResetNeeded
 from agentgym_flow.replay import verify
 from agentgym_flow.testing.example import CaveEnv
@@ -71,7 +71,7 @@ def test_an_episode_without_turns_has_achieved_nothing() -> None:
 def test_every_fact_of_a_turn_is_in_the_chain() -> None:
     whole = play().digests()
     changes = {
-        "action": "x",
+        "output": PolicyOutput("x"),
         "reward": 0.5,
         "next_observation": "x",
         "next_state_key": "x",
@@ -92,7 +92,7 @@ def test_every_fact_of_a_turn_is_in_the_chain() -> None:
 def test_remarks_are_not_in_the_chain() -> None:
     episode, other = play(attempt=0), play(attempt=3)
     episode.meta["policy"] = "x"
-    episode.turns[0].completion = "left, I think"
+    episode.turns[0].output.completion = "left, I think"
     episode.turns[0].phi = 0.5
     assert episode.digests() == other.digests()
 
@@ -131,12 +131,5 @@ def test_the_recorder_needs_a_text_environment_and_a_reset() -> None:
 def test_the_recorder_keeps_what_the_policy_adds() -> None:
     recorder = EpisodeRecorder(CaveEnv())
     recorder.reset(seed=0)
-    turn = recorder.step(
-        "left", completion="<action>left</action>", prompt_ids=[1], completion_ids=[2, 3], logprobs=[0.0, -1]
-    )
-    assert (turn.completion, turn.prompt_ids, turn.completion_ids, turn.logprobs) == (
-        "<action>left</action>",
-        [1],
-        [2, 3],
-        [0.0, -1],
-    )
+    output = PolicyOutput("left", "<action>left</action>", [1], [2, 3], [0.0, -1])
+    assert recorder.step(output).output == output

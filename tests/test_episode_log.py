@@ -63,7 +63,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_fields_come_in_the_order_of_the_format(path: Path) -> None:
     plain, spoken = play(0, "left"), play(1, "left", "right")
-    spoken.turns[0].completion = ""
+    spoken.turns[0].output.completion = ""
     spoken.meta["policy"] = "x"
     spoken.recording = {"answer": 1}
     write_log(path, [plain, spoken])
@@ -204,18 +204,18 @@ def test_the_unedited_line_is_read() -> None:
 
 def test_cut_answers_come_back_whatever_else_the_remarks_hold() -> None:
     episode = play(0, "left", "right")
-    episode.turns[1].cut = True
+    episode.turns[1].output.cut = True
     logged = LoggedEpisode.of(episode)
     assert logged.meta == {"cut_turns": [1]}
     for remark in ([1], [[], {}, "1", -1, True, 1.0, 10**30, 1], [1] * 100_000):
         logged.meta = {"cut_turns": remark, "note": "x"}
         again = play(0, "left", "right")
         logged.add_remarks(again)
-        assert [turn.cut for turn in again.turns] == [False, True]
+        assert [turn.output.cut for turn in again.turns] == [False, True]
         assert again.meta == {"note": "x"}
     logged.meta = {"cut_turns": {"1": 1}}
     logged.add_remarks(again := play(0, "left", "right"))
-    assert not any(turn.cut for turn in again.turns)
+    assert not any(turn.output.cut for turn in again.turns)
 
 
 def test_whole_numbers_may_stand_for_floats() -> None:

@@ -236,7 +236,7 @@ class TestSummary:
             "mute on example/Cave-v0 test: success 0.0% [0.0%, 49.0%], score 0.000, return -2.00, 20.0 steps, "
             "4 tasks, 4 episodes, 97.5% empty answers, 1 errors, 2 failed requests"
         )
-        episodes[0].turns[0].cut = episodes[2].turns[1].cut = True
+        episodes[0].turns[0].output.cut = episodes[2].turns[1].output.cut = True
         episodes[3].meta["truncated_by"] = "context"
         result = Evaluation.of(episodes, "mute")
         assert (result.context_rate, result.cut_rate, result.empty_rate) == (0.25, 2 / 80, 78 / 80)

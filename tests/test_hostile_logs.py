@@ -242,7 +242,7 @@ def checked_apart(log: Path) -> list[int]:
 def test_an_honest_log_needs_no_options_however_long_a_policy_speaks(tmp_path: Path) -> None:
     """An action that the environment refuses unread, a completion with more commas than values are read, and both."""
     episodes = [one_action("x" * 70_000), one_action("[{," * (2 << 20), 1)]
-    episodes[1].turns[0].completion = '"\\,[{' * (1 << 20)
+    episodes[1].turns[0].output.completion = '"\\,[{' * (1 << 20)
     log = tmp_path / "log.jsonl"
     write_log(log, episodes)
     assert log.stat().st_size > 12 << 20

@@ -385,7 +385,7 @@ class TestOpenAI:
             episodes = rollout(policy, lambda: CaveEnv(max_steps=3), [EpisodeSpec(0), EpisodeSpec(1)])
         assert policy.name == "openai:my/model"
         assert [[turn.action for turn in episode.turns] for episode in episodes] == [["left"] * 3] * 2
-        assert episodes[0].turns[0].completion == "<think>hm</think><action>left</action>"
+        assert episodes[0].turns[0].output.completion == "<think>hm</think><action>left</action>"
         assert len(server.requests) == 6
         assert set(server.keys) == {"Bearer secret-key"}
         request = server.requests[0]
@@ -657,7 +657,7 @@ class TestOpenAI:
             [episode] = rollout(chat_policy(server, max_retries=1), lambda: CaveEnv(max_steps=1), [EpisodeSpec(0)])
         assert len(server.requests) == requests
         assert episode.meta == {"failed_requests": [{"turn": 0, "failure": failure}]}
-        assert [(turn.action, turn.completion, turn.action_valid) for turn in episode.turns] == [("", "", False)]
+        assert [(turn.action, turn.output.completion, turn.action_valid) for turn in episode.turns] == [("", "", False)]
 
     @staticmethod
     def test_a_slow_server_is_given_up() -> None:

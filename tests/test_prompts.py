@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.episodes import Episode, Turn
+from agentgym_flow.episodes import Episode, PolicyOutput, Turn
 from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption, UnknownTemplate
 from agentgym_flow.prompts import (
     CLOSE_THOUGHT,
@@ -28,7 +28,7 @@ def turn(number: int, *, valid: bool = True) -> Turn:
     return Turn(
         observation=f"room {number}",
         state_key=str(number),
-        action=f"go {number}",
+        output=PolicyOutput(f"go {number}"),
         reward=0.0,
         next_observation=f"room {number + 1}",
         next_state_key=str(number + 1),

@@ -20,10 +20,10 @@ from agentgym_flow.envs.alfworld.published_prompt import ALFWorldPrompt, ReActPr
 from agentgym_flow.envs.search.published_prompt import SearchR1Prompt, VerlAgentSearchPrompt, passages
 from agentgym_flow.envs.sokoban.published_prompt import SokobanPrompt
 from agentgym_flow.envs.webshop.published_prompt import WebShopPrompt
-from agentgym_flow.episodes import Episode, Turn
+from agentgym_flow.episodes import Episode, PolicyOutput, Turn
 from agentgym_flow.errors import BadPromptFile, BadSetting, UnknownTemplate
 from agentgym_flow.play import EpisodeSpec, rollout
-from agentgym_flow.policies import PolicyInput, PolicyOutput
+from agentgym_flow.policies import PolicyInput
 from agentgym_flow.prompts import (
     ConversationTemplate,
     PromptFile,
@@ -212,7 +212,7 @@ def test_malformed_answers_pay_instead_of_refused_actions(published: Path) -> No
         "<think>a</think><action>b</action>",
     ]
     turns = [
-        Turn("", "", "look", 0.0, "", "", False, False, one != said[0], False, 0.0, completion=one) for one in said
+        Turn("", "", PolicyOutput("look", one), 0.0, "", "", False, False, one != said[0], False, 0.0) for one in said
     ]
     batch: Any = [[SimpleNamespace(turns=turns)]]
     assert penalise_invalid(batch, [[[0.0] * 4]], 0.5, valid_turns(template)) == [[[0.0, -0.5, -0.5, 0.0]]]

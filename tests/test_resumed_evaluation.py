@@ -176,7 +176,7 @@ def test_cut_answers_and_full_contexts_are_recorded_too(tmp_path: Path) -> None:
         assert len(server.served) == 2 * answered
     assert log.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
     assert any("truncated_by" in episode.meta for episode in episodes)
-    assert any(turn.cut for episode in episodes for turn in episode.turns)
+    assert any(turn.output.cut for episode in episodes for turn in episode.turns)
 
 
 # ---------------------------------------------------------------- stops
@@ -401,7 +401,7 @@ def test_turns_keep_the_names_of_their_policies(tmp_path: Path) -> None:
         evaluate(Team(13), SOKOBAN, log=log, **how)
     _, episodes = evaluate(Team(7), SOKOBAN, log=log, resume=True, **how)
     assert log.read_bytes() == whole.read_bytes()
-    assert {turn.policy for turn in episodes[0].turns_by("solver")} == {"solver"}
+    assert {turn.output.policy for turn in episodes[0].turns_by("solver")} == {"solver"}
     assert [len(episode.turns_by("solver")) for episode in episodes] == [2] * 4
 
 

@@ -195,7 +195,7 @@ def _play_by_prompts(recorder: EpisodeRecorder, template: PromptTemplate, consol
         line = _typed(console)
         if line is None:
             return
-        if turn := _step(recorder, console, template.parse_action(line, policy_input), completion=line):
+        if turn := _step(recorder, console, PolicyOutput(template.parse_action(line, policy_input), completion=line)):
             console.print(Text.assemble(("action ", "dim"), printed(_told(turn))))
 
 
@@ -208,10 +208,10 @@ def _typed(console: Console) -> str | None:
     return None if line.strip() == QUIT else line
 
 
-def _step(recorder: EpisodeRecorder, console: Console, action: str, **of_policy: str) -> Turn | None:
+def _step(recorder: EpisodeRecorder, console: Console, output: str | PolicyOutput) -> Turn | None:
     """Take a step and return its turn. If the retriever fails, print why; the step can be repeated later."""
     try:
-        return recorder.step(action, **of_policy)
+        return recorder.step(output)
     except RetrieverFailed as error:
         console.print(Text.assemble(("No step was taken", "bold yellow"), ": ", printed(str(error))))
         return None

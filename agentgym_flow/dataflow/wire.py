@@ -37,7 +37,7 @@ Within them, probability ratios are finite in float32, so no worker can make a l
 
 
 class ReportedTurn(NamedTuple):
-    """The report on a turn, a list in JSON: fields of `Turn` in this order."""
+    """The report on a turn, a list in JSON: fields of `Turn` and of its output, in this order."""
 
     next_observation: str
     next_state_key: str
@@ -51,7 +51,7 @@ class ReportedTurn(NamedTuple):
     prompt_ids: list[int]
 
 
-_reported_of = attrgetter(*ReportedTurn._fields)
+_reported_of = attrgetter(*("output.prompt_ids" if name == "prompt_ids" else name for name in ReportedTurn._fields))
 
 
 def encode(episode: Episode, *, report: bool = False) -> str:
@@ -63,11 +63,12 @@ def encode(episode: Episode, *, report: bool = False) -> str:
     """
     if ERROR in episode.meta:
         raise BadSetting("an episode that was lost cannot be sent: give its lease back")
-    if any(not turn.completion_ids or turn.logprobs is None or turn.prompt_ids is None for turn in episode.turns):
+    outputs = [turn.output for turn in episode.turns]
+    if any(not one.completion_ids or one.logprobs is None or one.prompt_ids is None for one in outputs):
         raise BadSetting("an episode is sent with its tokens and log-probabilities; a turn of this one has none")
-    tokens = [[int(token) for token in turn.completion_ids or ()] for turn in episode.turns]
-    logprobs = [[float(number) for number in turn.logprobs or ()] for turn in episode.turns]
-    prompts = [prompt_digest(turn.prompt_ids or ()) for turn in episode.turns]
+    tokens = [[int(token) for token in one.completion_ids or ()] for one in outputs]
+    logprobs = [[float(number) for number in one.logprobs or ()] for one in outputs]
+    prompts = [prompt_digest(one.prompt_ids or ()) for one in outputs]
     values = [[tokens, logprobs, prompts], *([report_of(episode)] if report else [])]
     rest = [json.dumps(value, allow_nan=False, separators=(",", ":")) for value in values]
     return "\n".join([LoggedEpisode.of(episode).line(), *rest])

@@ -26,6 +26,9 @@ SCHEMA = "agentgym_flow.episode/1"
 TRUNCATED_BY = "truncated_by"
 """The key of `Episode.meta` with the reason why the policy could not act any more (`policies.base.CONTEXT`)."""
 
+LinkValues = tuple[str, str, float, bool, bool, bool, float, str, Any]
+"""Action, observation, reward, terminated, truncated, success, score, state key and recorded responses of a step."""
+
 
 def first_link(settings: list[Any], observation: str, state_key: str) -> bytes:
     """Return h_0 of the digest chain. `settings` has the id, kwargs, data, task key, seed and step budget."""
@@ -58,13 +61,46 @@ def next_link(
 
 
 @dataclass(slots=True)
+class PolicyOutput:
+    """What a policy did in one turn: its answer to one policy input.
+
+    Attributes:
+        action: the action for the environment.
+        completion: the raw text that contains the action, or None if it is the action itself.
+        prompt_ids: the tokens of the prompt, if the policy uses tokens.
+        completion_ids: the tokens that the policy sampled.
+        logprobs: their log-probabilities under the sampling policy, one per token of `completion_ids`.
+        policy: the name of the policy that answered, if several policies share an episode.
+        version: the version of the weights that answered, if they change.
+        cut: whether the completion was cut at the token limit.
+        truncated_by: why the policy cannot act any more, such as `policies.base.CONTEXT`: the episode ends there,
+            without a turn for this output. None if it acts.
+    """
+
+    action: str
+    completion: str | None = None
+    prompt_ids: Sequence[int] | None = None
+    completion_ids: Sequence[int] | None = None
+    logprobs: Sequence[float] | None = None
+    policy: str | None = None
+    version: int | None = None
+    cut: bool = False
+    truncated_by: str | None = None
+
+    @property
+    def text(self) -> str:
+        """What the policy wrote: its completion, or the action if there is none."""
+        return self.action if self.completion is None else self.completion
+
+
+@dataclass(slots=True)
 class Turn:
-    """One decision and its outcome.
+    """One decision and its outcome: what the policy did (`output`), and what the environment did (all other fields).
 
     Attributes:
         observation: the text that the policy saw.
         state_key: the identity of the state before the action.
-        action: the action that the environment received.
+        output: what the policy did. Of it, only the action is part of a digest.
         reward: the native reward.
         next_observation: the text after the action.
         next_state_key: the identity of the state after the action.
@@ -74,24 +110,17 @@ class Turn:
         success: whether the task is achieved after this turn.
         score: the native metric after this turn, in [0, 1].
         recording: the recorded external results of this step, such as server responses, or None.
-        completion: the raw text of the policy, or None if it is the action itself.
-        prompt_ids: the tokens of the prompt, if the policy uses tokens.
-        completion_ids: the tokens that the policy sampled.
-        logprobs: their log-probabilities under the sampling policy, one per token of `completion_ids`.
-        policy: the name of the policy that acted, if several share an episode; not part of a digest.
-        version: the version of that policy's weights, if they change; not part of a digest.
-        cut: whether the completion was cut at the token limit; not part of a digest.
-        phi: the potential of `state_key`, written by `rewards.relabel`.
-        phi_next: the potential of `next_state_key`, written by `rewards.relabel`.
-        anchor: the identity of the group of turns that acted in the same state, written by `rewards.relabel`.
         official_key: the key of the state before the action in RewardFlow's released code; None unless it is recorded.
         next_official_key: the same key for the state after the action.
         info: the keys of `info` after this turn that the recorder keeps, or None; not part of a log or a digest.
+        phi: the potential of `state_key`, written by `rewards.relabel`.
+        phi_next: the potential of `next_state_key`, written by `rewards.relabel`.
+        anchor: the identity of the group of turns that acted in the same state, written by `rewards.relabel`.
     """
 
     observation: str
     state_key: str
-    action: str
+    output: PolicyOutput
     reward: float
     next_observation: str
     next_state_key: str
@@ -101,23 +130,53 @@ class Turn:
     success: bool
     score: float
     recording: Any = None
-    completion: str | None = None
-    prompt_ids: Sequence[int] | None = None
-    completion_ids: Sequence[int] | None = None
-    logprobs: Sequence[float] | None = None
-    policy: str | None = None
-    version: int | None = None
-    cut: bool = False
-    phi: float | None = None
-    phi_next: float | None = None
-    anchor: str | None = None
     official_key: str | None = None
     next_official_key: str | None = None
     info: Mapping[str, Any] | None = None
+    phi: float | None = None
+    phi_next: float | None = None
+    anchor: str | None = None
+
+    @property
+    def action(self) -> str:
+        """The action that the environment received."""
+        return self.output.action
+
+    @property
+    def link(self) -> LinkValues:
+        """The values that the digest chain proves: the arguments of `next_link`."""
+        return (
+            self.output.action,
+            self.next_observation,
+            float(self.reward),
+            self.terminated,
+            self.truncated,
+            self.success,
+            float(self.score),
+            self.next_state_key,
+            self.recording,
+        )
 
     def is_by(self, policy: str | None) -> bool:
         """Return whether `policy` took this turn. None stands for all policies."""
-        return policy is None or self.policy == policy
+        return policy is None or self.output.policy == policy
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields of the turn and of its output, as one flat dictionary; `from_dict` is the inverse."""
+        said = {name: getattr(self.output, name) for name in _OUTPUT}
+        return {**{name: getattr(self, name) for name in self.__slots__ if name != "output"}, **said}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Turn:
+        """Return the turn with these fields. Lists of tokens, as JSON has them, become tuples."""
+        said: dict[str, Any] = {name: fields[name] for name in _OUTPUT if name in fields}
+        said = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
+        return cls(
+            **{name: value for name, value in fields.items() if name not in _OUTPUT}, output=PolicyOutput(**said)
+        )
+
+
+_OUTPUT = tuple(name for name in PolicyOutput.__slots__ if name != "truncated_by")
 
 
 @dataclass(slots=True)
@@ -196,6 +255,15 @@ class Episode:
         settings = [self.env_id, self.kwargs, self.data, self.task_key, self.seed, self.max_steps]
         return first_link(settings, self.observation, self.state_key).hex()
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields, with every turn as `Turn.as_dict` returns it; `from_dict` is the inverse."""
+        return {**{name: getattr(self, name) for name in self.__slots__}, "turns": [t.as_dict() for t in self.turns]}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Episode:
+        """Return the episode with these fields."""
+        return cls(**{**fields, "turns": [Turn.from_dict(turn) for turn in fields["turns"]]})
+
     def turns_by(self, policy: str | None) -> list[Turn]:
         """Return the turns that `policy` took, in order; all turns for None."""
         return [turn for turn in self.turns if policy is None or turn.is_by(policy)]
@@ -213,18 +281,7 @@ class Episode:
         link = bytes.fromhex(self.start_digest)
         chain = [link.hex()]
         for turn in self.turns:
-            link = next_link(
-                link,
-                turn.action,
-                turn.next_observation,
-                float(turn.reward),
-                turn.terminated,
-                turn.truncated,
-                turn.success,
-                float(turn.score),
-                turn.next_state_key,
-                turn.recording,
-            )
+            link = next_link(link, *turn.link)
             chain.append(link.hex())
         return chain
 
@@ -323,18 +380,19 @@ class EpisodeRecorder:
         )
         return self.episode
 
-    def step(self, action: str, **of_policy: Any) -> Turn:
-        """Apply `action`, append the turn to the episode and return it.
+    def step(self, output: str | PolicyOutput) -> Turn:
+        """Apply an action, or the action of `output`, append the turn to the episode and return it.
 
-        `of_policy` may contain `completion`, `prompt_ids`, `completion_ids`, `logprobs`, `policy`, `version` and `cut`.
         Raises `ResetNeeded` if no episode is running.
         """
-        observation, reward, terminated, truncated, info = self.env.step(action)
+        if not isinstance(output, PolicyOutput):
+            output = PolicyOutput(output)
+        observation, reward, terminated, truncated, info = self.env.step(output.action)
         assert self.episode is not None  # step() above raises ResetNeeded before the first reset
         turn = Turn(
             observation=self.observation,
             state_key=self.info["state_key"],
-            action=action,
+            output=output,
             reward=float(reward),
             next_observation=observation,
             next_state_key=info["state_key"],
@@ -347,7 +405,6 @@ class EpisodeRecorder:
             official_key=self.info.get(OFFICIAL_KEY),
             next_official_key=info.get(OFFICIAL_KEY),
             info={key: info[key] for key in self.keep} if self.keep else None,
-            **of_policy,
         )
         self.episode.turns.append(turn)
         self.observation, self.info = observation, info

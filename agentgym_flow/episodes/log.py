@@ -22,7 +22,7 @@ from msgspec import Meta
 from agentgym_flow._util.files import LineWriter
 from agentgym_flow._util.values import MAX_DEPTH, Finite, decode, is_deep, typed
 from agentgym_flow.core import check_positive
-from agentgym_flow.episodes.episode import SCHEMA, Episode
+from agentgym_flow.episodes.episode import SCHEMA, Episode, PolicyOutput
 from agentgym_flow.errors import BadLog, BadSetting, BeyondLimits
 
 POLICIES = "policies"
@@ -133,12 +133,13 @@ class LoggedEpisode:
         """Return the log line of a recorded episode."""
         chain = episode.digests()
         recording = [episode.recording, *(turn.recording for turn in episode.turns)]
-        spoken = any(turn.completion is not None for turn in episode.turns)
+        outputs = [turn.output for turn in episode.turns]
+        spoken = any(output.completion is not None for output in outputs)
         meta = dict(episode.meta)
-        if any(turn.policy is not None for turn in episode.turns):
-            meta[POLICIES] = [turn.policy for turn in episode.turns]
-        if any(turn.cut for turn in episode.turns):
-            meta[CUT_TURNS] = [number for number, turn in enumerate(episode.turns) if turn.cut]
+        if any(output.policy is not None for output in outputs):
+            meta[POLICIES] = [output.policy for output in outputs]
+        if any(output.cut for output in outputs):
+            meta[CUT_TURNS] = [number for number, output in enumerate(outputs) if output.cut]
         return cls(
             schema=SCHEMA,
             env_id=episode.env_id,
@@ -150,7 +151,7 @@ class LoggedEpisode:
             seed=episode.seed,
             attempt=episode.attempt,
             max_steps=episode.max_steps,
-            actions=[turn.action for turn in episode.turns],
+            actions=[output.action for output in outputs],
             rewards=[float(turn.reward) for turn in episode.turns],
             terminated=episode.terminated,
             truncated=episode.truncated,
@@ -159,25 +160,30 @@ class LoggedEpisode:
             digests=[link[:16] for link in chain],
             digest=chain[-1],
             recording=recording if any(entry is not None for entry in recording) else None,
-            completions=[turn.action if turn.completion is None else turn.completion for turn in episode.turns]
-            if spoken
-            else None,
+            completions=[output.text for output in outputs] if spoken else None,
             meta=meta or None,
         )
 
-    def add_remarks(self, episode: Episode) -> None:
-        """Copy completions, policies, cuts and `meta` from the log to a replay of the same episode."""
-        remarks = dict(self.meta or {})
-        policies, cut = remarks.pop(POLICIES, None), remarks.pop(CUT_TURNS, None)
-        for turn, completion in zip(episode.turns, self.completions or (), strict=False):
-            turn.completion = None if completion == turn.action else completion
+    def outputs(self) -> list[PolicyOutput]:
+        """Return what the policy did in each turn. Replay can verify only the actions."""
+        outputs = [PolicyOutput(action) for action in self.actions]
+        policies, cut = ((self.meta or {}).get(key) for key in (POLICIES, CUT_TURNS))
+        for output, completion in zip(outputs, self.completions or (), strict=False):
+            output.completion = None if completion == output.action else completion
         if isinstance(policies, list):  # `meta` is not checked when it is read
-            for turn, policy in zip(episode.turns, policies, strict=False):
-                turn.policy = policy if isinstance(policy, str) else None
+            for output, policy in zip(outputs, policies, strict=False):
+                output.policy = policy if isinstance(policy, str) else None
         for number in cut if isinstance(cut, list) else ():
-            if type(number) is int and 0 <= number < len(episode.turns):
-                episode.turns[number].cut = True
-        episode.meta.update(remarks)
+            if type(number) is int and 0 <= number < len(outputs):
+                outputs[number].cut = True
+        return outputs
+
+    def add_remarks(self, episode: Episode) -> None:
+        """Copy the policy's outputs and `meta` from the log to a replay of the same episode."""
+        for turn, output in zip(episode.turns, self.outputs(), strict=False):
+            turn.output = output
+        remarks = self.meta or {}
+        episode.meta.update({key: value for key, value in remarks.items() if key not in (POLICIES, CUT_TURNS)})
 
     def line(self) -> str:
         """Return the line of JSON without the newline. It is ASCII, because lone surrogates have no UTF-8 form."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episodes import Episode, EpisodeRecorder, Turn
+from agentgym_flow.episodes import Episode, EpisodeRecorder, PolicyOutput, Turn
 from agentgym_flow.errors import BadSetting, ResetNeeded, UnknownOption, shown
 from agentgym_flow.policies.base import PolicyInput
 from agentgym_flow.prompts import ConversationTemplate, Message, template_for
@@ -66,7 +66,7 @@ class ChatEnv:
         """Play the action in `answer` and return the turn. Raises `ResetNeeded` if no episode is running."""
         policy_input = self._playing()
         action = self.template.parse_action(answer, policy_input)
-        turn = self._recorder.step(action, completion=None if answer == action else answer)
+        turn = self._recorder.step(PolicyOutput(action, completion=None if answer == action else answer))
         policy_input.observation, policy_input.info = self._recorder.observation, self._recorder.info
         return turn
 

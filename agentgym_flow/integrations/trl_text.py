@@ -116,7 +116,7 @@ class TextRollout:
             ],
             "lost": lost,
             "out_of_context": [TRUNCATED_BY in episode.meta for episode in episodes],
-            "cut_answers": [sum(turn.cut for turn in e.turns) / max(1, len(e.turns)) for e in episodes],
+            "cut_answers": [sum(turn.output.cut for turn in e.turns) / max(1, len(e.turns)) for e in episodes],
         }
 
     def _check(self, args: Any) -> None:

@@ -175,13 +175,13 @@ def check_completions(
             if logged.completions is None:
                 raise BadSubmission(f"{where}: there are no completions; attested entries need a language model")
             _check_logprobs(logged, where)
-            steps = zip(logged.actions, logged.completions, step_again(recorder, logged), strict=False)
-            for step, (action, completion, _) in enumerate(steps, 1):
-                parsed = template.parse_action(completion, PolicyInput.of(recorder))
-                if parsed != action:
+            outputs = logged.outputs()
+            for step, (output, _) in enumerate(zip(outputs, step_again(recorder, logged, outputs), strict=False), 1):
+                parsed = template.parse_action(output.text, PolicyInput.of(recorder))
+                if parsed != output.action:
                     raise BadSubmission(
                         f"{where}: step {step}: prompt template {prompt} reads {parsed!r:.80} from the completion, and "
-                        f"the log has {action!r:.80}"
+                        f"the log has {output.action!r:.80}"
                     )
 
 

@@ -55,14 +55,11 @@ def rows_of(episode: Episode, env: TextEnv, template: PromptTemplate) -> Iterato
     Raises `BadSetting` if the template has no completion for one of the actions.
     """
     recorder = EpisodeRecorder(env)
-    for number, again in enumerate(step_again(recorder, LoggedEpisode.of(episode))):
-        if number:  # a template may show earlier answers
-            last = episode.turns[number - 1]
-            again.turns[-1].completion, again.turns[-1].policy = last.completion, last.policy
-        turn, policy_input = episode.turns[number], PolicyInput.of(recorder)
-        completion = turn.completion
-        if completion is None or template.parse_action(completion, policy_input) != turn.action:
-            completion = completion_for(template, turn.action, policy_input)
+    outputs = [turn.output for turn in episode.turns]  # a template may show earlier answers
+    for output, _ in zip(outputs, step_again(recorder, LoggedEpisode.of(episode), outputs), strict=False):
+        policy_input, completion = PolicyInput.of(recorder), output.completion
+        if completion is None or template.parse_action(completion, policy_input) != output.action:
+            completion = completion_for(template, output.action, policy_input)
         answer: Message = {"role": "assistant", "content": completion}
         yield {"prompt": template.messages(policy_input), "completion": [answer]}
 

@@ -101,7 +101,7 @@ class Evaluation:
         successes = [episode.success for episode in episodes]
         scores = [episode.score for episode in episodes]
         failed = sum(len(episode.meta.get(FAILED_REQUESTS, ())) for episode in episodes)
-        empty = sum(not (turn.action if turn.completion is None else turn.completion).strip() for turn in turns)
+        empty = sum(not turn.output.text.strip() for turn in turns)
         return cls(
             policy=policy,
             env_id=env_id,
@@ -119,7 +119,7 @@ class Evaluation:
             invalid_rate=sum(not turn.action_valid for turn in turns) / max(1, len(turns)),
             truncated_rate=sum(episode.truncated for episode in episodes) / count,
             context_rate=sum(episode.meta.get(TRUNCATED_BY) == CONTEXT for episode in episodes) / count,
-            cut_rate=sum(turn.cut for turn in turns) / max(1, len(turns)),
+            cut_rate=sum(turn.output.cut for turn in turns) / max(1, len(turns)),
             empty_rate=max(0, empty - failed) / max(1, len(turns)),
             errors=sum(ERROR in episode.meta for episode in episodes),
             failed_requests=failed,

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from agentgym_flow.core import TextEnv, check_positive
-from agentgym_flow.episodes import TRUNCATED_BY, Episode, EpisodeRecorder, Group
+from agentgym_flow.episodes import TRUNCATED_BY, Episode, EpisodeRecorder, Group, PolicyOutput
 from agentgym_flow.errors import AgentGymFlowError, GenerationFailed
-from agentgym_flow.policies.base import AsyncPolicy, Policy, PolicyInput, PolicyOutput, ask, checked, session
+from agentgym_flow.policies.base import AsyncPolicy, Policy, PolicyInput, ask, checked, session
 
 ERROR = "error"
 """The key of `Episode.meta` for an episode that was lost because its environment or its policy raised."""
@@ -362,16 +362,7 @@ class PoolSlot:
             policy_input.episode.meta[TRUNCATED_BY] = output.truncated_by
             return True
         try:
-            turn = recorder.step(
-                output.action,
-                completion=output.completion,
-                prompt_ids=output.prompt_ids,
-                completion_ids=output.completion_ids,
-                logprobs=output.logprobs,
-                policy=output.policy,
-                version=output.version,
-                cut=output.cut,
-            )
+            turn = recorder.step(output)
         except Exception as error:
             self.lose(error)
             return True

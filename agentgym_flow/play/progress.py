@@ -109,4 +109,4 @@ class LiveSuccess(LiveProgress):
 
 def sampled_tokens(episode: Episode) -> int:
     """Return the number of tokens of an episode's answers, as far as they are known."""
-    return sum(len(turn.completion_ids or ()) for turn in episode.turns)
+    return sum(len(turn.output.completion_ids or ()) for turn in episode.turns)

@@ -1,12 +1,12 @@
 """Policies: the protocols, and policies without training (random, expert, scripted, chat models, your own)."""
 
+from agentgym_flow.episodes import PolicyOutput
 from agentgym_flow.policies.base import (
     AsyncPolicy,
     ExpertPolicy,
     FunctionPolicy,
     Policy,
     PolicyInput,
-    PolicyOutput,
     RandomPolicy,
     ask,
 )

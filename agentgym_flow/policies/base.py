@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
 from agentgym_flow.core import Stream, TextEnv
-from agentgym_flow.episodes import Episode, EpisodeRecorder
+from agentgym_flow.episodes import Episode, EpisodeRecorder, PolicyOutput
 from agentgym_flow.errors import BadPolicy, BadSetting
 
 NO_ANSWER = ""
@@ -52,34 +52,6 @@ class PolicyInput:
     def candidates(self) -> list[str]:
         """Return concrete actions to choose from, built only from shown text; see `TextEnv.candidates`."""
         return self.env.candidates()
-
-
-@dataclass(slots=True)
-class PolicyOutput:
-    """The output of a policy for one policy input.
-
-    Attributes:
-        action: the action for the environment.
-        completion: the raw text that contains the action, or None if it is the action itself.
-        prompt_ids: the tokens of the prompt, if the policy uses tokens.
-        completion_ids: the tokens that the policy sampled.
-        logprobs: their log-probabilities, one per token of `completion_ids`.
-        policy: the name of the policy that answered, if several policies share an episode.
-        version: the version of the weights that answered, if they change.
-        cut: whether the completion was cut at the token limit.
-        truncated_by: why the policy cannot act any more, such as `CONTEXT`: the episode ends there, without a turn for
-            this output. None if it acts.
-    """
-
-    action: str
-    completion: str | None = None
-    prompt_ids: Sequence[int] | None = None
-    completion_ids: Sequence[int] | None = None
-    logprobs: Sequence[float] | None = None
-    policy: str | None = None
-    version: int | None = None
-    cut: bool = False
-    truncated_by: str | None = None
 
 
 @runtime_checkable

@@ -17,8 +17,9 @@ from agentgym_flow._util.openai_access import (
     reason_of,
 )
 from agentgym_flow.core import check_integer, check_positive
+from agentgym_flow.episodes import PolicyOutput
 from agentgym_flow.errors import BadSetting, ServerDown, UnknownOption, shown
-from agentgym_flow.policies.base import CONTEXT, NO_ANSWER, PolicyInput, PolicyOutput
+from agentgym_flow.policies.base import CONTEXT, NO_ANSWER, PolicyInput
 from agentgym_flow.prompts import CONVERSATION, LAYOUTS, TURN, Message, template_for
 from agentgym_flow.prompts.types import ConversationTemplate, TranscriptTemplate
 
@@ -173,7 +174,7 @@ class OpenAIPolicy:
         if not turns:
             messages = template.messages(policy_input)
         elif last == len(turns) - 1:
-            answer = turns[-1].action if turns[-1].completion is None else turns[-1].completion
+            answer = turns[-1].output.text
             new: list[Message] = [
                 {"role": "assistant", "content": answer},
                 {"role": "user", "content": template.follow_up(policy_input)},

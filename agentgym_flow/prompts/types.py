@@ -106,4 +106,4 @@ def valid_turns(template: PromptTemplate) -> Callable[[Turn], bool]:
     """
     if not isinstance(template, FormatTemplate):  # checked once, because `isinstance` with a protocol is slow
         return attrgetter("action_valid")
-    return lambda turn: template.well_formed(turn.action if turn.completion is None else turn.completion)
+    return lambda turn: template.well_formed(turn.output.text)

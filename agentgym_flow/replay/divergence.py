@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from agentgym_flow.core import canonical
-from agentgym_flow.episodes import SCHEMA, LoggedEpisode, next_link
+from agentgym_flow.episodes import SCHEMA, LinkValues, LoggedEpisode, next_link
 
 REMARKS = frozenset({"attempt", "completions", "meta"})
 """The fields of a line that replay cannot verify."""
@@ -36,10 +36,6 @@ class Divergence:
         return f"{where}: {self.what}: the log has {self.logged!r:.100}, replay has {self.replayed!r:.100}"
 
 
-Step = tuple[str, str, float, bool, bool, bool, float, str, Any]
-"""Action, observation, reward, terminated, truncated, success, score, state key and recorded responses."""
-
-
 class ReplayStart(NamedTuple):
     """The result of a reset: the fields of a log that describe the start, by name; h_0; and the recording entry."""
 
@@ -58,7 +54,7 @@ class ReplayOutcome(NamedTuple):
 
 
 def compare(
-    logged: LoggedEpisode, start: ReplayStart, steps: Iterable[Step]
+    logged: LoggedEpisode, start: ReplayStart, steps: Iterable[LinkValues]
 ) -> tuple[Divergence | None, ReplayOutcome]:
     """Return the first divergence, and the outcome after the steps that were compared.
 

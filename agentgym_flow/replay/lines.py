@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from agentgym_flow.episodes import Episode, LogLimits, Turn, read_line
+from agentgym_flow.episodes import Episode, LogLimits, read_line
 from agentgym_flow.errors import BadLog, BeyondLimits
 from agentgym_flow.replay.divergence import Divergence, ReplayOutcome
 from agentgym_flow.replay.stepping import Environments, check, settings_of
@@ -19,8 +19,6 @@ Line = tuple[int, bytes]
 
 _JSON = json.JSONEncoder(separators=(",", ":"), default=repr)
 _LONGEST_MESSAGE = 500
-_OF_TURN = tuple(field.name for field in fields(Turn))
-_OF_EPISODE = tuple(field.name for field in fields(Episode) if field.name != "turns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,7 @@ class LineResult:
             place,
             apart and [apart.step, apart.what, _brief(apart.logged), _brief(apart.replayed)],
             self.outcome,
-            episode and [_members(episode, _OF_EPISODE), [_members(turn, _OF_TURN) for turn in episode.turns]],
+            episode and episode.as_dict(),
             self.given_up,
         ]
         return _JSON.encode(row).encode("ascii")
@@ -118,13 +116,9 @@ class LineResult:
             place and LinePosition(*place),
             apart and Divergence(*apart),
             ReplayOutcome(*outcome),
-            episode and Episode(**episode[0], turns=[Turn(**turn) for turn in episode[1]]),
+            episode and Episode.from_dict(episode),
             given_up,
         )
-
-
-def _members(of: Episode | Turn, names: Sequence[str]) -> dict[str, Any]:
-    return {name: getattr(of, name) for name in names}
 
 
 def _brief(value: Any) -> Any:

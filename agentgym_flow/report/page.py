@@ -215,7 +215,7 @@ def _episode(
                     "k": text(turn.next_state_key),
                     "phi": phi.get(turn.next_state_key),
                     "a": text(turn.action),
-                    "c": None if turn.completion is None else text(turn.completion),
+                    "c": None if turn.output.completion is None else text(turn.output.completion),
                     "r": finite(turn.reward),
                     "v": turn.action_valid,
                     **({} if _workflow(turn) is None else {"w": pictures.of(turn)}),

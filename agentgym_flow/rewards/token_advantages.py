@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agentgym_flow.episodes import Episode, Group, Turn
+from agentgym_flow.episodes import Episode, Group, PolicyOutput, Turn
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.credit import credit_function
 
@@ -137,7 +137,7 @@ def _episode(attempt: TokenEpisode, number: int, start: str) -> Episode:
         Turn(
             observation=step.state,
             state_key=step.state,
-            action="",
+            output=PolicyOutput(""),
             reward=step.reward,
             next_observation=step.next_state,
             next_state_key=step.next_state,

@@ -64,14 +64,14 @@ class Conversation:
         Raises `BadSetting` if the last turn has no tokens, or the tokenizer does not know every new word.
         """
         last = policy_input.episode.turns[-1]
-        if last.prompt_ids is None or not last.completion_ids:
+        if last.output.prompt_ids is None or not last.output.completion_ids:
             raise BadSetting("a conversation continues turns that have tokens: let one policy play the whole episode")
-        answered = last.completion_ids[-1]
+        answered = last.output.completion_ids[-1]
         new = self.follow_up(policy_input)
         # The template adds an end token to answers; a sampled one must not be repeated.
         if answered in self._ends and new and new[0] == answered:
             new = new[1:]
-        return (*last.prompt_ids, *last.completion_ids), new
+        return (*last.output.prompt_ids, *last.output.completion_ids), new
 
     def follow_up(self, policy_input: PolicyInput) -> tuple[int, ...]:
         """Return the tokens of the text between the last answer and the next one.

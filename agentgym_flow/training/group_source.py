@@ -1,8 +1,8 @@
 """Where the groups of a batch come from: which tasks are played, and who plays them.
 
 A trainer requests batch 0, 1, 2, ... `OwnRollout` plays each batch on request with the current weights. Another source
-may have batches played in advance elsewhere, with older weights. Every turn records their version (`Turn.version`), for
-which the trainer corrects (see `agentgym_flow.training.off_policy`).
+may have batches played in advance elsewhere, with older weights. Every turn records the version of the weights
+(`turn.output.version`), for which the trainer corrects (see `agentgym_flow.training.off_policy`).
 
 Every task is played in turn. A group whose attempts all have the same outcome has no variance, so its episodes get no
 advantage over each other. As a policy improves, most groups become such groups. Dynamic sampling plays additional tasks
@@ -80,6 +80,7 @@ class GroupSource(Protocol):
         """Release resources at the end of training; the next `take` may acquire them again."""
 
 
+@dataclass
 class OwnRollout:
     """Plays each batch on request; every process plays its share of the episodes.
 
@@ -95,23 +96,12 @@ class OwnRollout:
         frozen_model: returns a context that yields the model to sample from.
     """
 
-    def __init__(
-        self,
-        policy: ModelPolicy | AsyncModelPolicy,
-        envs: EnvPool,
-        tasks: TaskReplay,
-        args: AgentConfig,
-        processes: Processes,
-        frozen_model: Callable[[], AbstractContextManager[PreTrainedModel]],
-    ) -> None:
-        self.policy = policy
-        self.envs = envs
-        self.tasks = tasks
-        self.args = args
-        self.processes = processes
-        self.frozen_model = frozen_model
-        self._structure = args.structure_score
-        self._stop = stop_on(args.stop_when)
+    policy: ModelPolicy | AsyncModelPolicy
+    envs: EnvPool
+    tasks: TaskReplay
+    args: AgentConfig
+    processes: Processes
+    frozen_model: Callable[[], AbstractContextManager[PreTrainedModel]]
 
     @property
     def exact(self) -> bool:
@@ -165,13 +155,13 @@ class OwnRollout:
         mine = specs[self.processes.part(len(specs))]
         with self.frozen_model() as model:
             self.policy.generator.update(model, version)
-            play = partial(rollout, self.policy, self.envs, mine, num_envs=self.args.num_envs, stop=self._stop)
+            stop = stop_on(self.args.stop_when)
+            play = partial(rollout, self.policy, self.envs, mine, num_envs=self.args.num_envs, stop=stop)
             everyone = [episode for share in self.processes.share(play) for episode in share]
         size = self.args.num_generations
         played = [Group(everyone[first : first + size]) for first in range(0, len(everyone), size)]
-        if self._structure is None:
-            return played
-        return [with_structure_rewards(group, self._structure) for group in played]
+        structure = self.args.structure_score
+        return played if structure is None else [with_structure_rewards(group, structure) for group in played]
 
 
 def specs_of_batch(tasks: TaskSelector, args: AgentConfig, batch: int, number: int, groups: int) -> list[EpisodeSpec]:

@@ -6,9 +6,9 @@ depend on the number of processes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,6 @@ from agentgym_flow.episodes import Episode, LogWriter, read_log
 from agentgym_flow.errors import BadData
 from agentgym_flow.generation import Generator
 from agentgym_flow.play import Evaluation, LiveSuccess, Play, play_split
-from agentgym_flow.policies import AsyncPolicy, Policy
 from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.replay import LogVerdict, verify_log
 from agentgym_flow.training.policy import model_policy, transformers_generator
@@ -149,8 +148,8 @@ class ModelEvaluator:
 
     def validate(self, episodes: int) -> float:
         """Return the sampled success rate on the first `episodes` validation tasks; all processes must call this."""
-        played = self._gathered("validation", self._run.env_settings, episodes, greedy=False, split="valid")
-        return self._processes.on_main_process(lambda: _success(played or []))
+        play, _ = self._plan("validation", self._run.env_settings, episodes, "valid", self._generator)
+        return self._processes.on_main_process(partial(_success, self._gathered(play) or []))
 
     def validate_on_main_process(self, episodes: int) -> float:
         """Return the same, played by this process alone with Transformers, so that weights may change between calls."""
@@ -158,12 +157,8 @@ class ModelEvaluator:
 
     def play_on_main_process(self, split: str, episodes: int, share: slice = slice(None)) -> list[Episode]:
         """Play `share` of the first `episodes` tasks of a split, sampled, as `validate_on_main_process` does."""
-        policy = self._policy("validation", None, greedy=False)
-        return self._share(policy, self._run.env_settings, episodes, share, split=split)
-
-    def _num_tasks(self, kwargs: Mapping[str, Any], split: str) -> int:
-        with closing(make_text_env(self._run.env_id, **kwargs, split=split)) as env:
-            return len(env.drawn_tasks)
+        play, _ = self._plan("validation", self._run.env_settings, episodes, split)
+        return play_split(replace(play, share=share))
 
     def verify(self, log: Path) -> LogVerdict:
         """Replay every episode of a log."""
@@ -183,28 +178,43 @@ class ModelEvaluator:
             logged.add_remarks(episode)
         return read
 
-    def _policy(self, name: str, generator: Generator | None, *, greedy: bool) -> Policy | AsyncPolicy:
+    def _plan(
+        self,
+        name: str,
+        kwargs: Mapping[str, Any],
+        count: int,
+        split: str,
+        generator: Generator | None = None,
+        *,
+        greedy: bool = False,
+    ) -> tuple[Play, int]:
+        """Return what to play, the first `count` tasks of a split or all if they are fewer, and the number of tasks."""
+        with closing(make_text_env(self._run.env_id, **kwargs, split=split)) as env:
+            tasks = len(env.drawn_tasks)
         made_with = self._agent, self._model, self._tokenizer
         generator = generator or transformers_generator(*made_with)
-        return model_policy(*made_with, self._template, generator=generator, name=name, greedy=greedy)
+        policy = model_policy(*made_with, self._template, generator=generator, name=name, greedy=greedy)
+        env_id, num_envs = self._run.env_id, self._agent.num_envs
+        return Play(policy, env_id, split, min(count, tasks), env_kwargs=kwargs, num_envs=num_envs), tasks
 
     def _play(
         self, name: str, kwargs: Mapping[str, Any], count: int, *, greedy: bool, split: str
     ) -> EvaluationRun | None:
         log = self._folder / f"{name}.jsonl.gz"
-        tasks = self._num_tasks(kwargs, split)
+        play, tasks = self._plan(name, kwargs, count, split, self._generator, greedy=greedy)
+        count = min(count, tasks)
         done: list[Episode] = []  # played before a killed run was resumed
 
         def is_done() -> bool:
             if log.exists():
                 done.extend(self._read(log))
-            return len(done) == min(count, tasks)
+            return len(done) == count
 
         if self._processes.on_main_process(is_done):
             return EvaluationRun(Evaluation.of(done, name, tasks), done, log) if done else None
-        own = len(range(self._processes.rank, min(count, tasks), self._processes.count))
+        own = len(range(self._processes.rank, count, self._processes.count))
         with LiveSuccess(self._console, f"Evaluating {name.replace('_', ' training, ', 1)}", own) as progress:
-            episodes = self._gathered(name, kwargs, count, greedy=greedy, split=split, on_episode=progress.add)
+            episodes = self._gathered(replace(play, on_episode=progress.add))
         if episodes is None:
             return None
         with LogWriter(log, replace=True) as writer:  # replaces that of a killed run
@@ -212,51 +222,16 @@ class ModelEvaluator:
                 writer.write(episode)
         return EvaluationRun(Evaluation.of(episodes, name, tasks), episodes, log)
 
-    def _gathered(
-        self,
-        name: str,
-        kwargs: Mapping[str, Any],
-        count: int,
-        *,
-        greedy: bool,
-        split: str,
-        on_episode: Callable[[Episode], None] | None = None,
-    ) -> list[Episode] | None:
-        """Play the first `count` tasks of a split in all processes; return the ordered episodes in the main one."""
+    def _gathered(self, play: Play) -> list[Episode] | None:
+        """Play in all processes, each its share; return the ordered episodes in the main one."""
         rank, ranks = self._processes.rank, self._processes.count
-        policy = self._policy(name, self._generator, greedy=greedy)
-        share = partial(
-            self._share, policy, kwargs, count, slice(rank, None, ranks), split=split, on_episode=on_episode
-        )
-        shares = self._processes.gather(share)
+        shares = self._processes.gather(partial(play_split, replace(play, share=slice(rank, None, ranks))))
         if shares is None:
             return None
         episodes: list[Episode | None] = [None] * sum(map(len, shares))
         for number, played in enumerate(shares):
             episodes[number::ranks] = played
         return [episode for episode in episodes if episode is not None]
-
-    def _share(
-        self,
-        policy: Policy | AsyncPolicy,
-        kwargs: Mapping[str, Any],
-        count: int,
-        share: slice,
-        *,
-        split: str,
-        on_episode: Callable[[Episode], None] | None = None,
-    ) -> list[Episode]:
-        play = Play(
-            policy,
-            self._run.env_id,
-            split=split,
-            num_episodes=min(count, self._num_tasks(kwargs, split)),
-            env_kwargs=kwargs,
-            num_envs=self._agent.num_envs,
-            share=share,
-            on_episode=on_episode,
-        )
-        return play_split(play)
 
 
 def _success(episodes: Sequence[Episode]) -> float:

@@ -123,4 +123,4 @@ def corrected(batch: Batch, proximal: torch.Tensor, bounds: Bounds) -> tuple[Bat
 
 def staleness(turns: Iterable[Turn], version: int) -> list[int]:
     """Return for each turn how many versions its weights are behind `version`; 0 if it records no version."""
-    return [0 if turn.version is None else version - turn.version for turn in turns]
+    return [0 if turn.output.version is None else version - turn.output.version for turn in turns]

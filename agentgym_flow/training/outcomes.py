@@ -113,8 +113,8 @@ def outcome_metrics(
         "length": len(turns) / len(episodes),
         "invalid_actions": invalid,
         "invalid_penalty": invalid_action_penalty * penalised,
-        "completions/mean_length": sum(len(turn.completion_ids or ()) for turn in turns) / max(1, len(turns)),
-        "completions/clipped_ratio": sum(turn.cut for turn in turns) / max(1, len(turns)),
+        "completions/mean_length": sum(len(turn.output.completion_ids or ()) for turn in turns) / max(1, len(turns)),
+        "completions/clipped_ratio": sum(turn.output.cut for turn in turns) / max(1, len(turns)),
         "out_of_context": sum(TRUNCATED_BY in episode.meta for episode in episodes) / len(episodes),
     }
 

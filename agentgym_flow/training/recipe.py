@@ -216,7 +216,10 @@ class Recipe:
         its last checkpoint, or loads the trained model if training was finished.
         """
         if self._trained is not None:
-            self._restore_trained(self._trained)
+            check_made_with(self.folder.checkpoint, self.trainer.made_with())
+            load_weights(self.folder.checkpoint, self.model)
+            self.trainer.state.global_step = self._trained.steps
+            self.trainer.groups = [self._trained.group]
             return
         self.processes.on_main_process(self._remove_stale_logs)
         progress = TrainingProgress(self.console)
@@ -283,13 +286,6 @@ class Recipe:
         except BadData as error:
             self.console.print(f"{error}. Training again.", style="yellow", markup=False, soft_wrap=True)
             return None
-
-    def _restore_trained(self, done: Trained) -> None:
-        """Load the trained model of a run that was stopped after training."""
-        check_made_with(self.folder.checkpoint, self.trainer.made_with())
-        load_weights(self.folder.checkpoint, self.model)
-        self.trainer.state.global_step = done.steps
-        self.trainer.groups = [done.group]
 
     def _keep(self) -> None:
         """Save the model. All processes must call this."""

@@ -152,7 +152,7 @@ def rows(
 
 
 def _row(episode: Episode, turn: Turn, advantage: Advantage, weight: float) -> TrainingRow:
-    prompt, completion, logprobs = turn.prompt_ids, turn.completion_ids, turn.logprobs
+    prompt, completion, logprobs = turn.output.prompt_ids, turn.output.completion_ids, turn.output.logprobs
     if not prompt or not completion or logprobs is None or len(logprobs) != len(completion):
         raise BadSetting(
             f"a turn of task {episode.task} has no tokens to train on: collect episodes with a policy that records "

@@ -24,7 +24,6 @@ import shutil
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,7 +32,7 @@ from safetensors import SafetensorError
 from agentgym_flow._util.files import write_atomically
 from agentgym_flow._util.signals import signals_go_to
 from agentgym_flow.core import stable_hash
-from agentgym_flow.episodes import Episode, Group, Turn
+from agentgym_flow.episodes import Episode, Group
 from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, OtherProcessFailed, TrainingFailed
 
 if TYPE_CHECKING:
@@ -384,7 +383,7 @@ def record_trained(folder: Path, done: Trained, made_with: Mapping[str, Any]) ->
 
     `made_with` describes settings, model and environment of the run.
     """
-    episodes = [asdict(episode) for episode in done.group]
+    episodes = [episode.as_dict() for episode in done.group]
     for turn in (turn for episode in episodes for turn in episode["turns"]):
         for name in NOT_SHOWN:
             del turn[name]
@@ -402,5 +401,4 @@ def read_trained(folder: Path) -> Trained | None:
         return None
     check_intact(folder)
     recorded = json.loads((folder / RECORD).read_text("utf-8"))
-    episodes = [{**episode, "turns": [Turn(**turn) for turn in episode["turns"]]} for episode in recorded["group"]]
-    return Trained(recorded["steps"], Group([Episode(**episode) for episode in episodes]))
+    return Trained(recorded["steps"], Group([Episode.from_dict(episode) for episode in recorded["group"]]))

@@ -27,6 +27,7 @@ from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.policies.openai_chat import LOGPROBS
 from agentgym_flow.prompts import TURN, PromptTemplate, template_for
+from agentgym_flow.replay.stepping import step_again
 from agentgym_flow.training.policy import ModelPolicy, prompt_text, prompt_tokens
 from agentgym_flow.training.tiny import gpt2_config, word_tokenizer
 
@@ -235,18 +236,13 @@ def _turns(
         recorder = EpisodeRecorder(env)
         for logged in read_log(log):
             draws = Stream("rescore", seed, logged.task, logged.attempt)
-            if logged.recording is not None:
-                env.external.use_recording(logged.recording)
-            episode = recorder.reset(seed=logged.seed, task=logged.task, attempt=logged.attempt)
-            rng = Stream("policy", logged.seed, logged.attempt, logged.task)
-            logprobs = (logged.meta or {})[LOGPROBS]
-            for step, (action, completion) in enumerate(zip(logged.actions, logged.completions or (), strict=True)):
+            outputs = logged.outputs()  # a template may show earlier answers
+            said = zip(outputs, (logged.meta or {})[LOGPROBS], strict=True)
+            for (output, logprobs), _ in zip(said, step_again(recorder, logged, outputs), strict=True):
                 if draws.uniform() < share or not chosen:
                     chosen = True
-                    policy_input = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
-                    prompt = prompt_tokens(tokenizer, prompt_text(tokenizer, template, policy_input))
-                    yield prompt, completion, logprobs[step]
-                recorder.step(action)
+                    prompt = prompt_tokens(tokenizer, prompt_text(tokenizer, template, PolicyInput.of(recorder)))
+                    yield prompt, output.text, logprobs
 
 
 def _logprobs(model: PreTrainedModel, prompt: tuple[int, ...], completion: tuple[int, ...]) -> list[float]:

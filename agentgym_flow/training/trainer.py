@@ -98,7 +98,7 @@ class AgentTrainer(RowTrainer):
         processes: the processes of the run, which wait for each other's episodes; created here if None.
         source: provides the groups to train on; None: they are played here when needed.
         generator: the backend that samples; None: Transformers in this process.
-        acts_as: the name of the policy in training if several policies share an episode (`Turn.policy`): only its turns
+        acts_as: the name of the policy in training if several policies share an episode: only its turns
             are trained on. None: all turns are.
 
     Raises:

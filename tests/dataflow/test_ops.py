@@ -30,10 +30,9 @@ from agentgym_flow.dataflow.batches.data_algorithms import (
 from agentgym_flow.dataflow.batches.inbox import CompleteGroup
 from agentgym_flow.dataflow.batches.task_selectors import SELECTORS, FilterSolved, Greso, TaskSelector, task_selector
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episodes import Episode, Group, Turn
+from agentgym_flow.episodes import Episode, Group, PolicyOutput, Turn
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.play import EnvPool, EpisodeSpec, rollout_groups
-from agentgym_flow.policies import PolicyOutput
 from agentgym_flow.policies.base import FunctionPolicy
 from agentgym_flow.rewards.credit import rewardflow
 
@@ -46,7 +45,7 @@ def walked(
         Turn(
             observation=path[t],
             state_key=path[t],
-            action=f"to {path[t + 1]}",
+            output=PolicyOutput(f"to {path[t + 1]}", None, (1, t), (5,), (-0.5,), policy),
             reward=reward,
             next_observation=path[t + 1],
             next_state_key=path[t + 1],
@@ -55,10 +54,6 @@ def walked(
             action_valid=True,
             success=success and t == len(path) - 2,
             score=float(success and t == len(path) - 2),
-            prompt_ids=(1, t),
-            completion_ids=(5,),
-            logprobs=(-0.5,),
-            policy=policy,
         )
         for t in range(len(path) - 1)
     ]
@@ -149,7 +144,7 @@ def test_relabelling_changes_nothing_but_potentials(bridge: bool) -> None:
         for turn, old in zip(found.turns, group.turns, strict=True):
             assert turn.phi is not None
             assert replace(turn, phi=None, phi_next=None, anchor=None) == old
-            assert turn.completion_ids is old.completion_ids
+            assert turn.output.completion_ids is old.output.completion_ids
 
 
 @given(st.randoms(use_true_random=False))

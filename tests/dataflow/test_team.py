@@ -51,11 +51,11 @@ def test_every_policy_acts_in_its_own_turns(runs: list[Path], tmp_path: Path) ->
     assert found.tasks == len(episodes) == 8
     for episode in episodes:
         expected = [TURNS[min(number, 3)] for number in range(len(episode.turns))]
-        assert [turn.policy for turn in episode.turns] == expected
+        assert [turn.output.policy for turn in episode.turns] == expected
     assert max(len(episode.turns) for episode in episodes) > 2
     assert verify_log(log, jobs=0).ok
     assert [line.meta["policies"] for line in read_log(log) if line.meta] == [
-        [turn.policy for turn in episode.turns] for episode in episodes
+        [turn.output.policy for turn in episode.turns] for episode in episodes
     ]
     swapped = Team(runs[::-1]).evaluate(AFTER, greedy=False, num_episodes=8)[1]
     assert [[turn.action for turn in one.turns] for one in swapped] == [

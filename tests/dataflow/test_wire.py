@@ -187,20 +187,20 @@ def test_the_recorded_worlds_hold_episodes_of_every_kind() -> None:
     """That the test above has seen episodes of all kinds."""
     ends = [episode for _, episode, _ in recorded("sokoban")]
     assert any(not episode.terminated and not episode.truncated for episode in ends)
-    assert any(len(turn.completion_ids or ()) > 1 for episode in ends for turn in episode.turns)
-    assert all(turn.info and turn.version == 7 and turn.policy is None for turn in ends[0].turns)
+    assert any(len(turn.output.completion_ids or ()) > 1 for episode in ends for turn in episode.turns)
+    assert all(turn.info and turn.output.version == 7 and turn.output.policy is None for turn in ends[0].turns)
     turns = [turn for _, episode, _ in recorded("team") for turn in episode.turns]
-    assert {(turn.policy, turn.version) for turn in turns} == {("first", 3), ("second", 8)}
+    assert {(turn.output.policy, turn.output.version) for turn in turns} == {("first", 3), ("second", 8)}
     found = [turn for _, episode, _ in recorded("search") for turn in episode.turns if turn.recording]
     assert len(found) > 3, "too few searches to tell"
     said = [episode.turns for _, episode, _ in recorded("search") if len(episode.turns) > 1]
     assert said
     full = [episode for _, episode, _ in recorded("full")]
     assert any(episode.meta.get("truncated_by") and len(episode.turns) > 1 for episode in full)
-    assert any(turn.cut for episode in full for turn in episode.turns)
+    assert any(turn.output.cut for episode in full for turn in episode.turns)
     for first, second, *_ in said:
-        asked = list(first.prompt_ids or ())
-        assert list(second.prompt_ids or ())[: len(asked)] == asked
+        asked = list(first.output.prompt_ids or ())
+        assert list(second.output.prompt_ids or ())[: len(asked)] == asked
 
 
 def test_nothing_is_asked_of_the_outside_world(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +225,7 @@ def test_the_text_that_ends_an_answer_is_its_last() -> None:
             return [policy.output(policy_input, policy.request(policy_input), said) for policy_input in inputs]
 
     [episode] = Scripted(make_search, {"one": policy}, stop=lambda _: True).play([slot])
-    assert episode.turns[0].completion_ids == (nothing, asks)
+    assert episode.turns[0].output.completion_ids == (nothing, asks)
     payload = encode(episode)
     assert receiver.replay(slot, payload, STEPS) == episode
     line, columns = payload.split("\n")
@@ -456,9 +456,9 @@ def test_any_edit_is_refused_or_changes_only_what_was_sampled(data: st.DataObjec
         return
     for turn, known in zip(found.turns, episode.turns, strict=True):
         if at > payload.index("\n"):  # another token with the same text, or another log-probability
-            assert len(turn.completion_ids or ()) == len(known.completion_ids or ())
-            turn.completion_ids, turn.logprobs = known.completion_ids, known.logprobs
-            turn.prompt_ids = known.prompt_ids  # in a conversation they hold what was said
+            assert len(turn.output.completion_ids or ()) == len(known.output.completion_ids or ())
+            turn.output.completion_ids, turn.output.logprobs = known.output.completion_ids, known.output.logprobs
+            turn.output.prompt_ids = known.output.prompt_ids  # in a conversation they hold what was said
     assert found == episode
 
 
@@ -473,7 +473,7 @@ def test_lost_episodes_are_not_sent() -> None:
     with pytest.raises(BadSetting, match="give its lease back"):
         encode(replace(episode, meta={"error": {"class": "OSError", "message": ""}}))
     with pytest.raises(BadSetting, match="tokens"):
-        encode(replace(episode, turns=[replace(episode.turns[0], completion_ids=None)]))
+        encode(replace(episode, turns=[replace(episode.turns[0], output=PolicyOutput("go"))]))
 
 
 def test_a_policy_without_weights_is_no_forgery() -> None:

@@ -237,7 +237,7 @@ class Speaker:
         episode = policy_input.episode
         if episode.attempt == 3 and episode.turns:
             return PolicyOutput("", truncated_by="context")
-        said = [turn.completion_ids for turn in episode.turns]
+        said = [turn.output.completion_ids for turn in episode.turns]
         prompt = [1, *(token for ids in said for token in [*(ids or ()), 2])]
         return PolicyOutput("up", prompt_ids=prompt, completion_ids=[5], logprobs=[-0.5], cut=episode.attempt == 2)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentgym_flow.core import Stream, TextEnv, Transition
-from agentgym_flow.episodes import Episode, EpisodeRecorder, Group
+from agentgym_flow.episodes import Episode, EpisodeRecorder, Group, PolicyOutput
 
 MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 
@@ -96,7 +96,7 @@ def make_episode() -> Callable[..., Episode]:
         recorder = EpisodeRecorder(Walk(goal=goal))
         episode = recorder.reset(seed=0, task=0)
         for action in actions:
-            recorder.step(action, completion=completion)
+            recorder.step(PolicyOutput(action, completion))
         return episode
 
     return build

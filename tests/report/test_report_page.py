@@ -116,7 +116,7 @@ def test_hostile_text_stays_text_everywhere(make_group, make_episode):
     episode.meta[HOSTILE] = HOSTILE
     episode.observation = episode.turns[0].next_observation = HOSTILE
     group = make_group(attempts=2)
-    group.episodes[0].turns[-1].action = HOSTILE
+    group.episodes[0].turns[-1].output.action = HOSTILE
     for turn in group.episodes[0].turns:
         turn.next_observation = HOSTILE
     html = render_report(

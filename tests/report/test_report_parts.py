@@ -239,7 +239,7 @@ def spoken(group, words):
     """Let the same be done in other words."""
     for episode in group:
         for turn in episode.turns:
-            turn.action = words(turn.action)
+            turn.output.action = words(turn.action)
     return group
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from agentgym_flow.episodes import Episode, Group, Turn
+from agentgym_flow.episodes import Episode, Group, PolicyOutput, Turn
 
 MakeEpisode = Callable[..., Episode]
 
@@ -45,7 +45,7 @@ def _episode(
             Turn(
                 observation=path[t],
                 state_key=path[t],
-                action=f"to {path[t + 1]}" if actions is None else actions[t],
+                output=PolicyOutput(f"to {path[t + 1]}" if actions is None else actions[t]),
                 reward=0.0 if rewards is None else rewards[t],
                 next_observation=path[t + 1],
                 next_state_key=path[t + 1],

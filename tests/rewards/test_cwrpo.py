@@ -108,8 +108,8 @@ def spoken(group: Group, *lengths: list[int]) -> Group:
     for episode, of_turns in zip(group, lengths, strict=True):
         said: list[int] = []
         for turn, length in zip(episode.turns, of_turns, strict=True):
-            turn.prompt_ids, turn.completion_ids = [*said, 1, 2, 3], [7] * length
-            said = [*turn.prompt_ids, *turn.completion_ids]
+            turn.output.prompt_ids, turn.output.completion_ids = [*said, 1, 2, 3], [7] * length
+            said = [*turn.output.prompt_ids, *turn.output.completion_ids]
     return group
 
 

@@ -6,14 +6,13 @@ import math
 
 import pytest
 
-from agentgym_flow.episodes import Episode, Group, Turn
+from agentgym_flow.episodes import Episode, Group, PolicyOutput, Turn
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.credit.comparison import penalise_invalid
 
 
 def turn(valid: bool) -> Turn:
-    state = {"observation": "", "state_key": "s", "action": "up", "next_observation": "", "next_state_key": "s"}
-    return Turn(reward=0.0, terminated=False, truncated=False, action_valid=valid, success=False, score=0.0, **state)
+    return Turn("", "s", PolicyOutput("up"), 0.0, "", "s", False, False, valid, False, 0.0)
 
 
 def episode(*valid: bool, attempt: int = 0) -> Episode:

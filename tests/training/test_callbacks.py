@@ -95,7 +95,7 @@ def test_the_summary_names_the_settings_of_the_limits_that_were_met() -> None:
     assert not {"Cut answers", "Out of context"} & results().summary().keys()
     episodes[1].meta["truncated_by"] = "context"
     for turn in episodes[0].turns + episodes[1].turns:
-        turn.cut = True
+        turn.output.cut = True
     summary = results().summary()
     assert summary["Cut answers"] == "up to 100.0% in an evaluation: max_completion_length is too low"
     assert summary["Out of context"].startswith("up to 50.0% in an evaluation: see layout, max_steps")

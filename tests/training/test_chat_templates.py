@@ -133,10 +133,13 @@ def spoken(tokenizer: Any, said: Sequence[tuple[str, bool]]) -> list[tuple[Any, 
     made = rows([Group([e]) for e in episodes], [[[1.0] * len(e.turns)] for e in episodes], layout="conversation")
     for episode, row in zip(episodes, made, strict=True):
         sampled = [token for token, is_sampled in zip(row.completion, row.sampled, strict=True) if is_sampled]
-        assert sampled == [token for turn in episode.turns for token in turn.completion_ids]
-        assert [*row.prompt, *row.completion] == [*episode.turns[-1].prompt_ids, *episode.turns[-1].completion_ids]
+        assert sampled == [token for turn in episode.turns for token in turn.output.completion_ids]
+        assert [*row.prompt, *row.completion] == [
+            *episode.turns[-1].output.prompt_ids,
+            *episode.turns[-1].output.completion_ids,
+        ]
         for before, turn in zip(episode.turns, episode.turns[1:], strict=False):
-            assert turn.prompt_ids[: len(before.prompt_ids)] == before.prompt_ids
+            assert turn.output.prompt_ids[: len(before.output.prompt_ids)] == before.output.prompt_ids
     return [(episode, row, policy.asked[episode.task]) for episode, row in zip(episodes, made, strict=True)]
 
 
@@ -237,7 +240,7 @@ class Transcript(TextTemplate):
     stops = ("\n", "!?")
 
     def messages(self, policy_input: PromptContext) -> list[Message]:
-        so_far = "".join(f"{turn.completion}{turn.next_observation}\n>" for turn in policy_input.episode.turns)
+        so_far = "".join(f"{turn.output.completion}{turn.next_observation}\n>" for turn in policy_input.episode.turns)
         return [{"role": "user", "content": "Play."}, *([{"role": "assistant", "content": so_far}] if so_far else [])]  # type: ignore[list-item]
 
     def prompt(self, policy_input: PromptContext) -> str:
@@ -280,7 +283,7 @@ def test_a_base_model_plays_with_a_plain_chat_template(tmp_path: Path, caplog: p
     policy.generator = Canned(policy.tokenizer, "<action>up</action> and on")
     [episode, _] = rollout(policy, short_env, SPECS)
     assert [turn.action for turn in episode.turns] == ["up"] * 5
-    assert [turn.completion for turn in episode.turns] == ["<action>up</action>"] * 5
+    assert [turn.output.completion for turn in episode.turns] == ["<action>up</action>"] * 5
     said: list[Message] = []
     env = short_env()
     recorder = EpisodeRecorder(env)
@@ -290,9 +293,9 @@ def test_a_base_model_plays_with_a_plain_chat_template(tmp_path: Path, caplog: p
         content = policy.template.follow_up(here) if said else policy.template.prompt(here)  # type: ignore[attr-defined]
         said.append({"role": "user", "content": content})
         chat = policy.tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
-        assert chat == policy.tokenizer.decode(turn.prompt_ids)
-        said.append({"role": "assistant", "content": str(turn.completion)})
-        recorder.step(turn.action, completion=turn.completion)
+        assert chat == policy.tokenizer.decode(turn.output.prompt_ids)
+        said.append({"role": "assistant", "content": str(turn.output.completion)})
+        recorder.step(PolicyOutput(turn.action, turn.output.completion))
     assert chat.startswith("<bos>Push.")
     assert chat.endswith("left, right\n\n")
 
@@ -430,7 +433,7 @@ def test_an_answer_of_a_transcript_ends_at_its_stop(shipped: str | None, layout:
     policy = ModelPolicy(model, tokenizer, template, max_new_tokens=6, layout=layout)
     episodes = rollout(policy, short_env, SPECS)
     turns = [turn for episode in episodes for turn in episode.turns]
-    lines = [turn.completion if turn.completion is not None else turn.action for turn in turns]
+    lines = [turn.output.completion if turn.output.completion is not None else turn.action for turn in turns]
     assert any(line.endswith("\n") for line in lines)
     assert all("\n" not in line[:-1] for line in lines)
     groups = [Group([episode]) for episode in episodes]
@@ -567,7 +570,7 @@ def test_published_prompts_train_with_thinking_switched_off(
     [log] = [log for log in trainer.state.log_history if "success" in log]
     assert log["rows"] == (log["turns"] if layout == "turn" else 2)
     [group] = trainer.groups
-    opening = tokenizer.decode(group.episodes[0].turns[0].prompt_ids)
+    opening = tokenizer.decode(group.episodes[0].turns[0].output.prompt_ids)
     assert opening.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
     first = template.prompt(_reset(group.episodes[0])).strip()  # this model's template strips messages
     assert first in opening

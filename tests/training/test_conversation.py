@@ -121,14 +121,14 @@ def test_a_prompt_is_all_that_was_said_and_the_new_message(
         tokenizer.chat_template = None
     policy = speaker(talker)
     episodes = rollout(policy, short_env, SPECS)
-    ends = {turn.completion_ids[-1] == tokenizer.eos_token_id for turn in turns_of(episodes)}
+    ends = {turn.output.completion_ids[-1] == tokenizer.eos_token_id for turn in turns_of(episodes)}
     assert ends == {True, False}  # some answers end, some are cut off
     for episode in episodes:
         for before, turn in zip(episode.turns, episode.turns[1:], strict=False):
-            said = (*before.prompt_ids, *before.completion_ids)
-            assert turn.prompt_ids[: len(said)] == said
-            new = tokenizer.decode(turn.prompt_ids[len(said) :]).split()
-            ended = before.completion_ids[-1] == tokenizer.eos_token_id
+            said = (*before.output.prompt_ids, *before.output.completion_ids)
+            assert turn.output.prompt_ids[: len(said)] == said
+            new = tokenizer.decode(turn.output.prompt_ids[len(said) :]).split()
+            ended = before.output.completion_ids[-1] == tokenizer.eos_token_id
             if template:  # an answer is closed once, by itself or by the template
                 assert new[: 1 if ended else 2] == (["<user>"] if ended else ["<eos>", "<user>"])
                 assert new[-2:] == ["<eos>", "<assistant>"]
@@ -144,16 +144,19 @@ def test_logprobs_are_those_of_one_pass_over_the_whole_episode(talker: tuple[Any
     groups = [Group([episode]) for episode in episodes]
     made = rows(groups, [[[float(t) for t in range(len(e.turns))]] for e in episodes], layout="conversation")
     for episode, row in zip(episodes, made, strict=True):
-        assert [*row.prompt, *row.completion] == [*episode.turns[-1].prompt_ids, *episode.turns[-1].completion_ids]
+        assert [*row.prompt, *row.completion] == [
+            *episode.turns[-1].output.prompt_ids,
+            *episode.turns[-1].output.completion_ids,
+        ]
         with torch.no_grad():
             logits = policy.model(input_ids=torch.tensor([[*row.prompt, *row.completion]])).logits[0]
         logprobs = (logits / policy.sampling.temperature).log_softmax(-1)
         spoken = [(i, token) for i, (token, s) in enumerate(zip(row.completion, row.sampled, strict=True)) if s]
-        assert [token for _, token in spoken] == [t for turn in episode.turns for t in turn.completion_ids]
+        assert [token for _, token in spoken] == [t for turn in episode.turns for t in turn.output.completion_ids]
         expected = [float(logprobs[len(row.prompt) - 1 + i, token]) for i, token in spoken]
         assert [row.logprobs[i] for i, _ in spoken] == pytest.approx(expected, abs=1e-4)
         assert [row.advantages[i] for i, _ in spoken] == [
-            float(t) for t, turn in enumerate(episode.turns) for _ in turn.completion_ids
+            float(t) for t, turn in enumerate(episode.turns) for _ in turn.output.completion_ids
         ]
         assert row.turns == len(episode.turns)
 
@@ -161,8 +164,10 @@ def test_logprobs_are_those_of_one_pass_over_the_whole_episode(talker: tuple[Any
 @pytest.mark.parametrize("length", [1, 2])
 def test_conversations_do_not_depend_on_the_batch(talker: tuple[Any, Any], short_env: MakeEnv, length: int) -> None:
     policy = speaker(talker, max_new_tokens=length)
-    said = [[turn.completion_ids for turn in e.turns] for e in rollout(policy, short_env, SPECS)]
-    assert [[turn.completion_ids for turn in e.turns] for e in rollout(policy, short_env, SPECS, num_envs=2)] == said
+    said = [[turn.output.completion_ids for turn in e.turns] for e in rollout(policy, short_env, SPECS)]
+    assert [
+        [turn.output.completion_ids for turn in e.turns] for e in rollout(policy, short_env, SPECS, num_envs=2)
+    ] == said
     assert len({tuple(map(tuple, episode)) for episode in said}) > 6
 
 
@@ -187,9 +192,9 @@ def test_a_conversation_goes_on_from_keys_and_values_of_its_last_turn(
         generator = TransformersGenerator(model, pad, num_envs=1)
         episodes = rollout(speaker(talker, generator=generator, greedy=greedy), short_env, SPECS, num_envs=7)
         tokens_read.append(read)
-        found.append([(turn.completion_ids, turn.logprobs) for turn in turns_of(episodes)])
+        found.append([(turn.output.completion_ids, turn.output.logprobs) for turn in turns_of(episodes)])
     assert found[0] == found[1]
-    longest = sum(len(e.turns[-1].prompt_ids or ()) for e in episodes)
+    longest = sum(len(e.turns[-1].output.prompt_ids or ()) for e in episodes)
     assert tokens_read[0] > 3 * longest
     assert tokens_read[1] < 1.5 * longest
 
@@ -205,8 +210,8 @@ def test_keys_and_values_of_other_weights_are_forgotten(talker: tuple[Any, Any],
     said = turns_of(rollout(policy, short_env, SPECS[:4]))
     fresh = speaker(talker, generator=TransformersGenerator(model, tokenizer.pad_token_id, rows=0))
     again = turns_of(rollout(fresh, short_env, SPECS[:4]))
-    assert [turn.logprobs for turn in said] == [turn.logprobs for turn in again]
-    assert said[0].logprobs != first[0].turns[0].logprobs
+    assert [turn.output.logprobs for turn in said] == [turn.output.logprobs for turn in again]
+    assert said[0].output.logprobs != first[0].turns[0].output.logprobs
 
 
 def test_a_template_that_rewrites_what_was_said_is_refused(talker: tuple[Any, Any]) -> None:
@@ -239,7 +244,7 @@ def test_a_conversation_that_no_longer_fits_ends_there(
     model, tokenizer = talker
     settings: dict[str, Any] = {"temperature": 0.8, "max_new_tokens": 2, "layout": "conversation"}
     whole = rollout(kind(model, tokenizer, TEMPLATE, **settings), short_env, SPECS[:4])
-    first = max(len(episode.turns[0].prompt_ids or ()) for episode in whole)
+    first = max(len(episode.turns[0].output.prompt_ids or ()) for episode in whole)
     context = model.config.n_positions = first + 150
     short = kind(model, tokenizer, TEMPLATE, **settings)
     log = tmp_path / "log.jsonl"
@@ -256,7 +261,7 @@ def test_a_conversation_that_no_longer_fits_ends_there(
         if count < len(other.turns):
             assert episode.meta["truncated_by"] == "context"
             assert not episode.truncated
-            assert len(other.turns[count].prompt_ids or ()) + 2 > context
+            assert len(other.turns[count].output.prompt_ids or ()) + 2 > context
         else:
             assert "truncated_by" not in episode.meta
     model.config.n_positions = first
@@ -269,9 +274,11 @@ def test_an_answer_cut_at_the_limit_is_told_from_one_that_ended(talker: tuple[An
     episodes = rollout(speaker(talker, max_new_tokens=3), short_env, SPECS[:4])
     turns = turns_of(episodes)
     for turn in turns:
-        assert turn.cut == (len(turn.completion_ids) == 3 and turn.completion_ids[-1] != eos)
-    assert 0 < sum(turn.cut for turn in turns) < len(turns)
-    assert not any(turn.cut for turn in turns_of(rollout(speaker(talker, max_new_tokens=1), short_env, SPECS[:4])))
+        assert turn.output.cut == (len(turn.output.completion_ids) == 3 and turn.output.completion_ids[-1] != eos)
+    assert 0 < sum(turn.output.cut for turn in turns) < len(turns)
+    assert not any(
+        turn.output.cut for turn in turns_of(rollout(speaker(talker, max_new_tokens=1), short_env, SPECS[:4]))
+    )
 
 
 def test_words_the_tokenizer_does_not_know_are_refused_in_later_turns_too(
@@ -360,7 +367,7 @@ def test_before_the_first_update_every_ratio_is_one(
     trainer.current_gradient_accumulation_steps = 1
     batch = trainer.make_batch()
     episodes = [episode for group in trainer.groups for episode in group]
-    tokens = sum(len(turn.completion_ids) for turn in turns_of(episodes))
+    tokens = sum(len(turn.output.completion_ids) for turn in turns_of(episodes))
     assert batch["num_items_in_batch"] == tokens == batch["tool_mask"].sum()
     assert batch["completion_mask"].sum() > 5 * tokens
     expected = -(batch["advantages"] * batch["tool_mask"]).sum() / tokens
@@ -548,7 +555,7 @@ def test_conversations_are_sampled_dynamically_too(talker: tuple[Any, Any], shor
 def test_demonstrations_longer_than_the_context_are_refused(talker: tuple[Any, Any], short_env: MakeEnv) -> None:
     model, tokenizer = talker
     [episode] = rollout(speaker(talker), short_env, SPECS[:1], stop=lambda _: True)
-    model.config.n_positions = len(episode.turns[0].prompt_ids or ()) + 60  # the first turn fits, not the second
+    model.config.n_positions = len(episode.turns[0].output.prompt_ids or ()) + 60  # the first turn fits, not the second
     config = WarmStartConfig(warm_start_levels=2, warm_start_noise=1.0)
     with pytest.raises(BadSetting, match="use layout turn, a lower max_steps"):
         warm_start(model, tokenizer, TEMPLATE, short_env, config, layout="conversation")

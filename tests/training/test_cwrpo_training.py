@@ -17,7 +17,7 @@ from test_losses import assert_close, far_reference, gradients, token_logprobs, 
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from agentgym_flow import training
-from agentgym_flow.episodes import Episode, Group, Turn
+from agentgym_flow.episodes import Episode, Group, PolicyOutput, Turn
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.replay import verify_log
 from agentgym_flow.rewards.credit import settings_of
@@ -78,7 +78,7 @@ def batch_of(trainer: AgentTrainer) -> dict[str, torch.Tensor]:
 def spoken(model: Any, lengths: list[list[int]], returns: list[float], seed: int = 3) -> Group:
     """Attempts whose turns say so many tokens; old log-probabilities are off the model's by up to 0.6."""
     generator = torch.Generator().manual_seed(seed)
-    facts = {"observation": "", "state_key": "s", "action": "up", "next_observation": "", "next_state_key": "s"}
+    facts = {"observation": "", "state_key": "s", "next_observation": "", "next_state_key": "s"}
     flags = {"terminated": False, "truncated": False, "action_valid": True, "success": False, "score": 0.0}
     attempts = []
     for number, (of_turns, worth) in enumerate(zip(lengths, returns, strict=True)):
@@ -90,7 +90,8 @@ def spoken(model: Any, lengths: list[list[int]], returns: list[float], seed: int
             noise = torch.rand(length, generator=generator) * 1.2 - 0.6
             old = (token_logprobs(model, prompt, answer).detach()[0] + noise).tolist()
             reward = worth if place == len(of_turns) - 1 else 0.0
-            turns.append(Turn(reward=reward, prompt_ids=prompt, completion_ids=answer, logprobs=old, **facts, **flags))
+            output = PolicyOutput("up", None, prompt, answer, old)
+            turns.append(Turn(reward=reward, output=output, **facts, **flags))
             said = [*prompt, *answer]
         attempts.append(Episode("e", {}, {}, "train", 0, "e:0", "", 0, number, 9, "", "s", turns=turns))
     return Group(attempts)
@@ -103,9 +104,11 @@ def objective(model: Any, group: Group, reference: Any, *, clip: float = CLIP, b
     for episode, of_turns in zip(group, advantages, strict=True):
         terms = []
         for turn, advantage in zip(episode.turns, of_turns, strict=True):
-            now = token_logprobs(model, turn.prompt_ids or (), turn.completion_ids or ())[0]
-            there = token_logprobs(reference, turn.prompt_ids or (), turn.completion_ids or ())[0].detach()
-            ratio = (now - torch.tensor(turn.logprobs)).exp()
+            now = token_logprobs(model, turn.output.prompt_ids or (), turn.output.completion_ids or ())[0]
+            there = token_logprobs(reference, turn.output.prompt_ids or (), turn.output.completion_ids or ())[
+                0
+            ].detach()
+            ratio = (now - torch.tensor(turn.output.logprobs)).exp()
             clipped = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
             kl = ((there - now).exp() - (there - now) - 1) * ratio
             terms.append(clipped - beta * kl)
@@ -151,7 +154,7 @@ def test_ratio_clipping_and_kl_are_there(make_designer: MakeTrainer) -> None:
         losses[name], _ = trainer_loss(trainer, [collate(made, pad=0, multiple=1)], 9)
         if name == "all":
             for turn in group.turns:
-                turn.logprobs = [logprob - 0.1 for logprob in turn.logprobs or ()]
+                turn.output.logprobs = [logprob - 0.1 for logprob in turn.output.logprobs or ()]
             moved = rows([group], cwrpo([group]), weights=trajectory_weights([group]))
             losses["ratio"], _ = trainer_loss(trainer, [collate(moved, pad=0, multiple=1)], 9)
     assert all(math.isfinite(loss) for loss in losses.values())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from trl import GRPOTrainer
 
 from agentgym_flow.core import TextEnv
-from agentgym_flow.episodes import Episode, Group, Turn
+from agentgym_flow.episodes import Episode, Group, PolicyOutput, Turn
 from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.play import ERROR, EnvPool
 from agentgym_flow.training import group_source
@@ -34,7 +34,7 @@ Trainers = Callable[..., AgentTrainer]
 
 
 def episode(success: bool, *, reward: float = 0.0, lost: bool = False, task: int = 0, attempt: int = 0) -> Episode:
-    turn = Turn("", "a", "go", reward, "", "b", True, False, True, success, float(success))
+    turn = Turn("", "a", PolicyOutput("go"), reward, "", "b", True, False, True, success, float(success))
     meta: dict[str, Any] = {ERROR: {"class": "RuntimeError", "message": "broken"}} if lost else {}
     return Episode("E", {}, {}, "train", task, f"e:{task}", "", 0, attempt, 1, "", "a", turns=[turn], meta=meta)
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from agentgym_flow import training
 from agentgym_flow.cli import app
 from agentgym_flow.core import Stream
-from agentgym_flow.episodes import EpisodeRecorder
+from agentgym_flow.episodes import EpisodeRecorder, PolicyOutput
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.prompts import PromptTemplate, TextTemplate, template_for
@@ -146,7 +146,7 @@ def test_prompts_are_those_that_the_model_reads(layout: str, tmp_path: Path, mon
             here = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
             ids = policy.prompt_ids(here)
             lengths.append(len(ids))
-            recorder.step(env.sample_action(rng), prompt_ids=ids, completion_ids=answer)
+            recorder.step(PolicyOutput(env.sample_action(rng), prompt_ids=ids, completion_ids=answer))
     assert (one.read, one.longest) == (sum(lengths), lengths[-1] if layout == "conversation" else max(lengths))
     assert found.counted
     assert "counted with the model's tokenizer" in found.summary()["Assumed"]

@@ -48,7 +48,10 @@ def reference_logprobs(policy: ModelPolicy, prompt: list[int], completion: list[
 
 def signature(episodes: list[Episode]) -> list[list[Any]]:
     """What was sampled, to the last bit of the log-probabilities."""
-    return [[(turn.action, turn.completion, turn.completion_ids, turn.logprobs) for turn in e.turns] for e in episodes]
+    return [
+        [(turn.action, turn.output.completion, turn.output.completion_ids, turn.output.logprobs) for turn in e.turns]
+        for e in episodes
+    ]
 
 
 def test_recorded_tokens_and_logprobs_are_those_of_the_model(policy: ModelPolicy, make_env: MakeEnv) -> None:
@@ -56,12 +59,14 @@ def test_recorded_tokens_and_logprobs_are_those_of_the_model(policy: ModelPolicy
     turns = [(turn, episode.turns[:number]) for episode in episodes for number, turn in enumerate(episode.turns)]
     for turn, before in turns[:20]:
         policy_input: Any = SimpleNamespace(observation=turn.observation, episode=SimpleNamespace(turns=before))
-        assert turn.prompt_ids == policy.encode(policy.template.prompt(policy_input))
-        assert 1 <= len(turn.completion_ids or ()) <= policy.sampling.max_new_tokens
-        expected = reference_logprobs(policy, list(turn.prompt_ids or ()), list(turn.completion_ids or ()))
-        assert turn.logprobs == pytest.approx(expected, abs=1e-4)
-        assert policy.tokenizer.decode(turn.completion_ids, skip_special_tokens=True) == (
-            turn.completion or turn.action
+        assert turn.output.prompt_ids == policy.encode(policy.template.prompt(policy_input))
+        assert 1 <= len(turn.output.completion_ids or ()) <= policy.sampling.max_new_tokens
+        expected = reference_logprobs(
+            policy, list(turn.output.prompt_ids or ()), list(turn.output.completion_ids or ())
+        )
+        assert turn.output.logprobs == pytest.approx(expected, abs=1e-4)
+        assert policy.tokenizer.decode(turn.output.completion_ids, skip_special_tokens=True) == (
+            turn.output.completion or turn.action
         )
 
 
@@ -94,7 +99,7 @@ def test_the_cache_changes_nothing_and_is_dropped_with_the_weights(
     forgetful.act = lambda inputs: (renew(forgetful, next(versions)), act(inputs))[1]  # type: ignore[method-assign]
     first, second = (rollout(policy, make_env, SPECS) for policy in (remembering, forgetful))
     assert signature(first) == signature(second)
-    known = {turn.prompt_ids: turn.logprobs for episode in first for turn in episode.turns}
+    known = {turn.output.prompt_ids: turn.output.logprobs for episode in first for turn in episode.turns}
     assert len(known) < sum(len(episode.turns) for episode in first)  # prompts did repeat
 
     with torch.no_grad():
@@ -104,7 +109,7 @@ def test_the_cache_changes_nothing_and_is_dropped_with_the_weights(
     renew(remembering, 5)
     newer = rollout(remembering, make_env, SPECS)
     assert signature(newer) != signature(first)
-    assert {turn.version for episode in newer for turn in episode.turns} == {5}
+    assert {turn.output.version for episode in newer for turn in episode.turns} == {5}
 
 
 def test_greedy_takes_the_most_likely_token(tiny: tuple[Any, Any], template: PromptTemplate, make_env: MakeEnv) -> None:
@@ -113,8 +118,8 @@ def test_greedy_takes_the_most_likely_token(tiny: tuple[Any, Any], template: Pro
         policy = ModelPolicy(model, tokenizer, template, greedy=True, max_new_tokens=length)
         for turn in rollout(policy, make_env, SPECS[:2])[1].turns[:4]:
             with torch.no_grad():
-                best = model(input_ids=torch.tensor([turn.prompt_ids])).logits[0, -1].argmax()
-            assert (turn.completion_ids or ())[0] == int(best)
+                best = model(input_ids=torch.tensor([turn.output.prompt_ids])).logits[0, -1].argmax()
+            assert (turn.output.completion_ids or ())[0] == int(best)
 
 
 def test_samples_follow_the_tempered_distribution_over_the_whole_vocabulary(
@@ -129,10 +134,10 @@ def test_samples_follow_the_tempered_distribution_over_the_whole_vocabulary(
         episodes = rollout(policy, make_env, specs, num_envs=500, stop=lambda _: True)
         turns = [episode.turns[0] for episode in episodes]
         with torch.no_grad():
-            logits = model(input_ids=torch.tensor([turns[0].prompt_ids])).logits[0, -1]
+            logits = model(input_ids=torch.tensor([turns[0].output.prompt_ids])).logits[0, -1]
         probabilities = (logits / 0.5).softmax(-1)
         counts = torch.bincount(
-            torch.tensor([(turn.completion_ids or ())[0] for turn in turns]), minlength=len(tokenizer)
+            torch.tensor([(turn.output.completion_ids or ())[0] for turn in turns]), minlength=len(tokenizer)
         )
         # Five standard deviations of a binomial, for every word.
         slack = 5 * (probabilities * (1 - probabilities) / len(turns)).sqrt() + 1e-3
@@ -147,11 +152,11 @@ def test_generation_stops_at_the_end_token_and_counts_it(
         model.transformer.wte.weight[tokenizer.eos_token_id] *= 20
     policy = ModelPolicy(model, tokenizer, template, max_new_tokens=4)
     turns = [turn for episode in rollout(policy, make_env, SPECS) for turn in episode.turns]
-    ended = [turn for turn in turns if (turn.completion_ids or ())[-1] == tokenizer.eos_token_id]
-    assert {len(turn.completion_ids or ()) for turn in ended} >= {1, 2}
+    ended = [turn for turn in turns if (turn.output.completion_ids or ())[-1] == tokenizer.eos_token_id]
+    assert {len(turn.output.completion_ids or ()) for turn in ended} >= {1, 2}
     for turn in turns:
-        assert tokenizer.eos_token_id not in list(turn.completion_ids or ())[:-1]
-        assert "<eos>" not in (turn.completion or turn.action)
+        assert tokenizer.eos_token_id not in list(turn.output.completion_ids or ())[:-1]
+        assert "<eos>" not in (turn.output.completion or turn.action)
 
 
 def test_global_randomness_and_training_mode_are_left_as_they_were(policy: ModelPolicy, make_env: MakeEnv) -> None:
@@ -170,7 +175,7 @@ def test_a_chat_template_gets_the_messages(tiny: tuple[Any, Any], template: Prom
     )
     policy = ModelPolicy(model, tokenizer, template)
     [turn] = rollout(policy, make_env, SPECS[:1], stop=lambda _: True)[0].turns
-    assert tokenizer.decode(turn.prompt_ids).endswith("go go")
+    assert tokenizer.decode(turn.output.prompt_ids).endswith("go go")
 
 
 def test_prompts_that_cannot_be_given_are_refused(

@@ -150,7 +150,8 @@ class Late:
         return GroupBatch(groups, groups, {})
 
     def _dated(self, episode: Episode, version: int) -> Episode:
-        return replace(episode, turns=[replace(turn, version=version) for turn in episode.turns])
+        turns = [replace(turn, output=replace(turn.output, version=version)) for turn in episode.turns]
+        return replace(episode, turns=turns)
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -194,10 +195,10 @@ def test_a_late_batch_is_trained_on_with_the_decoupled_objective(
     for group, of_group in zip(trainer.groups, trainer.credit(trainer.groups), strict=True):
         for episode, of_episode in zip(group, of_group, strict=True):
             for turn, advantage in zip(episode.turns, of_episode, strict=True):
-                ids = torch.tensor([list(turn.prompt_ids)])
+                ids = torch.tensor([list(turn.output.prompt_ids)])
                 logits = trainer.model(input_ids=ids).logits[0, -1].detach()
-                near = torch.log_softmax(logits, -1)[turn.completion_ids[0]]
-                ratios.append(float((near - turn.logprobs[0]).exp()))
+                near = torch.log_softmax(logits, -1)[turn.output.completion_ids[0]]
+                ratios.append(float((near - turn.output.logprobs[0]).exp()))
                 sums += min(ratios[-1], 3.0) * advantage
     assert metrics["importance/ratio"] == pytest.approx(sum(ratios) / len(ratios), rel=1e-3)
     assert float(loss.detach()) == pytest.approx(-sums / len(ratios), rel=1e-3, abs=1e-5)
@@ -267,15 +268,17 @@ def test_a_second_training_samples_from_the_weights_of_the_first(
 ) -> None:
     trainer = make_trainer(model=make_warm(), max_steps=2, learning_rate=0.0, muon_learning_rate=None)
     trainer.train()
-    before = {turn.prompt_ids: turn.logprobs for group in trainer.groups for e in group for turn in e.turns}
+    before = {
+        turn.output.prompt_ids: turn.output.logprobs for group in trainer.groups for e in group for turn in e.turns
+    }
     with torch.no_grad():
         for parameter in trainer.model.parameters():
             parameter += 0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
     trainer.played.batches = 0
     trainer.train()
     turns = [turn for group in trainer.groups for e in group for turn in e.turns]
-    assert {turn.version for turn in turns} == {0}
-    assert all(before.get(turn.prompt_ids) != turn.logprobs for turn in turns)
+    assert {turn.output.version for turn in turns} == {0}
+    assert all(before.get(turn.output.prompt_ids) != turn.output.logprobs for turn in turns)
 
 
 def test_a_generator_that_computes_otherwise_is_corrected_for(

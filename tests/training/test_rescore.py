@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episodes import LoggedEpisode
+from agentgym_flow.episodes import LoggedEpisode, read_log
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.leaderboard.track import Track, make_track
 from agentgym_flow.play import rollout
 from agentgym_flow.play.groups import EpisodeSpec
+from agentgym_flow.policies import PolicyInput
 from agentgym_flow.prompts import template_for
+from agentgym_flow.training import submitted
 from agentgym_flow.training.models import load_model
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.submitted import rescore
@@ -50,8 +52,8 @@ def played(models: list[Any], tmp_path_factory: pytest.TempPathFactory) -> tuple
     lines = []
     for episode in episodes:
         for turn in episode.turns:  # what is sent is what can be written again: no half characters, no markers
-            turn.completion = turn.completion or turn.action
-        logprobs = [list(turn.logprobs or ()) for turn in episode.turns]
+            turn.output.completion = turn.output.completion or turn.action
+        logprobs = [list(turn.output.logprobs or ()) for turn in episode.turns]
         lines.append(replace(LoggedEpisode.of(episode), meta={"logprobs": logprobs}).line())
     log.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
     return log, track
@@ -74,3 +76,20 @@ def test_the_share_is_drawn_with_the_seed(models: list[Any], played: tuple[Path,
     assert 1 <= min(counts) < max(counts) < 16
     with pytest.raises(BadSetting, match="share must be"):
         rescore(log, track, model, tokenizer, TEMPLATE, share=0)
+
+
+def test_a_template_sees_what_the_policy_wrote_before(
+    models: list[Any], played: tuple[Path, Track], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, track = played
+    seen: list[list[str]] = []
+
+    def prompt_text(tokenizer: Any, template: Any, policy_input: PolicyInput) -> str:
+        seen.append([turn.output.text for turn in policy_input.episode.turns])
+        return "a prompt"
+
+    monkeypatch.setattr(submitted, "prompt_text", prompt_text)
+    rescore(log, track, *models[0], TEMPLATE, share=1.0)
+    lines = list(read_log(log))
+    assert seen == [line.completions[:turn] for line in lines for turn in range(4)]  # type: ignore[index]
+    assert any(line.completions != line.actions for line in lines)

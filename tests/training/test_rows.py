@@ -10,16 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.core import Stream
-from agentgym_flow.episodes import Episode, Group, Turn
+from agentgym_flow.episodes import Episode, Group, PolicyOutput, Turn
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.training.rows import MergedRow, TrainingRow, merge, rows, teaches, thin_rows
 
 
 def spoken(prompt: list[int], tokens: list[int], logprobs: list[float]) -> Turn:
     """A turn of which only the tokens matter."""
-    state = {"observation": "", "state_key": "s", "action": "up", "next_observation": "", "next_state_key": "s"}
-    flags = {"terminated": False, "truncated": False, "action_valid": True, "success": False, "score": 0.0}
-    return Turn(reward=0.0, prompt_ids=prompt, completion_ids=tokens, logprobs=logprobs, **state, **flags)
+    output = PolicyOutput("up", None, prompt, tokens, logprobs)
+    return Turn("", "s", output, 0.0, "", "s", False, False, True, False, 0.0)
 
 
 def episode(*turns: Turn, attempt: int = 0) -> Episode:

@@ -82,7 +82,7 @@ def test_only_what_the_policy_said_is_trained_on(talker: tuple[Any, Any], episod
         assert row.sampled is not None
         pairs = list(zip(row.completion, row.sampled, strict=True))
         trained = [token for token, sampled in pairs if sampled]
-        assert trained == [token for turn in episode.turns for token in turn.completion_ids or ()]
+        assert trained == [token for turn in episode.turns for token in turn.output.completion_ids or ()]
         given = tokenizer.decode([token for token, sampled in pairs if not sampled])
         searches = sum(turn.action.startswith("search[") for turn in episode.turns[:-1])
         assert given.count("<information>") == given.count("</information>") == searches

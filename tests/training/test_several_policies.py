@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episodes import Episode, EpisodeRecorder, Group, LoggedEpisode, Turn
+from agentgym_flow.episodes import Episode, EpisodeRecorder, Group, LoggedEpisode, PolicyOutput, Turn
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.play import Evaluation
 from agentgym_flow.prompts import LAYOUTS
@@ -36,7 +36,7 @@ def played(path: str, policies: Sequence[str | None], *, success: bool = False, 
             Turn(
                 observation=path[t],
                 state_key=path[t],
-                action=f"to {path[t + 1]}",
+                output=PolicyOutput(f"to {path[t + 1]}", None, said, answer, [-1.0, -2.0], policy),
                 reward=float(success and last),
                 next_observation=path[t + 1],
                 next_state_key=path[t + 1],
@@ -45,10 +45,6 @@ def played(path: str, policies: Sequence[str | None], *, success: bool = False, 
                 action_valid=path[t + 1] != path[t],
                 success=success and last,
                 score=float(success and last),
-                prompt_ids=said,
-                completion_ids=answer,
-                logprobs=[-1.0, -2.0],
-                policy=policy,
                 official_key=path[t],
                 next_official_key=path[t + 1],
             )
@@ -145,9 +141,9 @@ def test_weights_penalties_and_figures_are_those_worked_out_by_hand(team: Group)
 def test_rows_are_those_worked_out_by_hand(team: Group) -> None:
     advantages = [[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0]]]
     assert [row.prompt for row in rows([team], advantages, policy=S)] == [
-        team.episodes[0].turns[1].prompt_ids,
-        team.episodes[0].turns[2].prompt_ids,
-        team.episodes[1].turns[2].prompt_ids,
+        team.episodes[0].turns[1].output.prompt_ids,
+        team.episodes[0].turns[2].output.prompt_ids,
+        team.episodes[1].turns[2].output.prompt_ids,
     ]
     first, second = rows([team], advantages, policy=S, layout="conversation")  # no row for the third
     assert first == TrainingRow(
@@ -172,7 +168,7 @@ def test_a_log_names_the_policies_outside_the_digest() -> None:
         recorder = EpisodeRecorder(make_text_env("agentgym_flow/Sokoban-v0"))
         episode = recorder.reset(seed=0)
         for policy in policies:
-            recorder.step("up", policy=policy)
+            recorder.step(PolicyOutput("up", policy=policy))
         return episode
 
     team, alone = record(P, None, S), record(None, None, None)
@@ -182,13 +178,13 @@ def test_a_log_names_the_policies_outside_the_digest() -> None:
     assert "policies" not in (plain.meta or {})
     again = record(None, None, None)
     LoggedEpisode.parse(logged.line()).add_remarks(again)
-    assert [turn.policy for turn in again.turns] == [P, None, S]
+    assert [turn.output.policy for turn in again.turns] == [P, None, S]
     assert again.meta == team.meta
     for wrong in ("planner", [1, {}], None):  # nobody checks what a stranger writes into meta
         row = json.loads(logged.line())
         row["meta"]["policies"] = wrong
         LoggedEpisode.parse(json.dumps(row)).add_remarks(again)
-        assert all(turn.policy is None or turn.policy in (P, S) for turn in again.turns)
+        assert all(turn.output.policy is None or turn.output.policy in (P, S) for turn in again.turns)
 
 
 # ---------------------------------------------------------------- what holds for every batch
@@ -239,15 +235,15 @@ def test_the_masks_of_the_policies_partition_the_trained_tokens(
     for policy in (P, S, "critic"):
         advantages = credit(batch, **settings, policy=policy)
         flat = [a for of_group in advantages for of_episode in of_group for a in of_episode]
-        assert all(a == 0.0 for a, turn in zip(flat, every_turn, strict=True) if turn.policy != policy)
+        assert all(a == 0.0 for a, turn in zip(flat, every_turn, strict=True) if turn.output.policy != policy)
         for row in rows(batch, [[[1.0] * len(e.turns) for e in g] for g in batch], layout=layout, policy=policy):
             sampled = row.sampled or [1] * len(row.completion)
             assert all(bool(a) == bool(s) for a, s in zip(row.advantages, sampled, strict=True))
             said += row.trained_tokens
-        own = sum(len(turn.completion_ids or ()) for turn in every_turn if turn.policy == policy)
+        own = sum(len(turn.output.completion_ids or ()) for turn in every_turn if turn.output.policy == policy)
         made = rows(batch, advantages, layout=layout, policy=policy)
         assert sum(row.trained_tokens for row in made) == own
         assert [t for row in made for t, s in zip(row.completion, row.sampled or [1] * 9, strict=False) if s] == [
-            t for turn in every_turn if turn.policy == policy for t in turn.completion_ids or ()
+            t for turn in every_turn if turn.output.policy == policy for t in turn.output.completion_ids or ()
         ]
-    assert said == sum(len(turn.completion_ids or ()) for turn in every_turn)
+    assert said == sum(len(turn.output.completion_ids or ()) for turn in every_turn)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episodes import Episode, Group, Turn
+from agentgym_flow.episodes import Episode, Group, PolicyOutput, Turn
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.play import EnvPool
 from agentgym_flow.training.config import AgentConfig
@@ -24,7 +24,7 @@ SOKOBAN = "agentgym_flow/Sokoban-v0"
 
 def group(task: int, *successes: bool) -> Group:
     def episode(success: bool) -> Episode:
-        turn = Turn("", "a", "go", 0.0, "", "b", True, False, True, success, float(success))
+        turn = Turn("", "a", PolicyOutput("go"), 0.0, "", "b", True, False, True, success, float(success))
         return Episode("E", {}, {}, "train", task, f"e:{task}", "", 0, 0, 1, "", "a", turns=[turn])
 
     return Group([episode(success) for success in successes])

@@ -45,9 +45,13 @@ def test_advantages_arrive_at_the_tokens_they_belong_to(make_trainer: Trainers, 
     assert len(set(flat)) > 2
     count = len(turns)
     torch.testing.assert_close(batch["advantages"][:count, 0], torch.tensor(flat))
-    assert [int(ids[-1]) for ids in batch["completion_ids"][:count]] == [turn.completion_ids[0] for turn in turns]
-    assert batch["old_per_token_logps"][:count, 0].tolist() == pytest.approx([turn.logprobs[0] for turn in turns])
-    assert batch["prompt_ids"][:count].tolist() == [list(turn.prompt_ids) for turn in turns]
+    assert [int(ids[-1]) for ids in batch["completion_ids"][:count]] == [
+        turn.output.completion_ids[0] for turn in turns
+    ]
+    assert batch["old_per_token_logps"][:count, 0].tolist() == pytest.approx(
+        [turn.output.logprobs[0] for turn in turns]
+    )
+    assert batch["prompt_ids"][:count].tolist() == [list(turn.output.prompt_ids) for turn in turns]
     assert batch["num_items_in_batch"] == count
     # Filled up to the two minibatches, and the filling does not count.
     assert batch["completion_mask"].shape[0] == count + count % 2
@@ -125,7 +129,7 @@ def test_metrics_of_a_batch_add_up(make_trainer: Trainers, warm: tuple[Any, Any]
     assert log["return"] == pytest.approx(sum(episode.total_reward for episode in episodes) / 16)
     assert log["frac_reward_zero_std"] == sum(len({e.success for e in group}) == 1 for group in groups) / 4
     assert log["turns"] == len(turns_of(trainer))
-    assert log["unique_prompts"] == log["rows"] == len({turn.prompt_ids for turn in turns_of(trainer)})
+    assert log["unique_prompts"] == log["rows"] == len({turn.output.prompt_ids for turn in turns_of(trainer)})
     assert (log["episodes"], log["env_steps"], log["lost_episodes"]) == (16, log["turns"], 0)
     assert 0 < log["entropy"] < 5
     assert 0 <= log["clip_fraction"] <= 1
@@ -152,7 +156,7 @@ def test_before_the_first_update_every_ratio_is_one(
     trainer = make_trainer(model=warm, temperature=0.7, steps_per_generation=1, **settings)
     trainer.current_gradient_accumulation_steps = 1
     batch = trainer.make_batch()
-    tokens = sum(len(turn.completion_ids) for turn in turns_of(trainer))
+    tokens = sum(len(turn.output.completion_ids) for turn in turns_of(trainer))
     if "tokens" in batch:
         total = batch["positive"].sum() + batch["negative"].sum()
     else:

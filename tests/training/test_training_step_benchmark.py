@@ -47,10 +47,10 @@ def test_rows_are_whole_episodes_with_the_models_own_log_probabilities(spoken: A
     assert any(any(row.advantages) for row in rows)
     turn = spoken.episodes[-1].turns[-1]
     with torch.no_grad():
-        logits = spoken.model(torch.tensor([[*turn.prompt_ids, *turn.completion_ids]])).logits[0]
-    said = logits.log_softmax(-1)[len(turn.prompt_ids) - 1 : -1]
-    expected = said.gather(1, torch.tensor(turn.completion_ids)[:, None])[:, 0]
-    assert torch.tensor(turn.logprobs) == pytest.approx(expected, abs=1e-4)
+        logits = spoken.model(torch.tensor([[*turn.output.prompt_ids, *turn.output.completion_ids]])).logits[0]
+    said = logits.log_softmax(-1)[len(turn.output.prompt_ids) - 1 : -1]
+    expected = said.gather(1, torch.tensor(turn.output.completion_ids)[:, None])[:, 0]
+    assert torch.tensor(turn.output.logprobs) == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.heavy

@@ -43,7 +43,7 @@ def test_labels_are_the_actions_that_were_played(
     _, tokenizer = tiny
     episodes = rollout(NoisyExpert(tokenizer, template, 0.5), make_env, [EpisodeSpec(0, task) for task in range(10)])
     turns = [turn for episode in episodes for turn in episode.turns]
-    assert [tokenizer.decode(turn.completion_ids) for turn in turns] == [turn.action for turn in turns]
+    assert [tokenizer.decode(turn.output.completion_ids) for turn in turns] == [turn.action for turn in turns]
     assert not all(episode.success for episode in episodes)
 
 
@@ -149,8 +149,8 @@ def test_cloning_shows_the_prompts_that_the_policy_will_see(
     tokenizer.chat_template = "{{ messages[0].content }} go"
     [shown] = rollout(NoisyExpert(tokenizer, template, 0.0), make_env, [EpisodeSpec(0, 1)], stop=lambda _: True)
     [seen] = rollout(ModelPolicy(model, tokenizer, template), make_env, [EpisodeSpec(0, 1)], stop=lambda _: True)
-    assert shown.turns[0].prompt_ids == seen.turns[0].prompt_ids
-    assert tokenizer.decode(shown.turns[0].prompt_ids).endswith("go go")
+    assert shown.turns[0].output.prompt_ids == seen.turns[0].output.prompt_ids
+    assert tokenizer.decode(shown.turns[0].output.prompt_ids).endswith("go go")
 
 
 def test_a_template_that_cannot_ask_for_what_the_expert_does_is_refused(tiny: tuple[Any, Any], make_env: Any) -> None:
@@ -175,14 +175,14 @@ def test_what_is_played_is_what_the_answer_is_read_as(tiny: tuple[Any, Any], mak
     episodes = rollout(NoisyExpert(tiny[1], Blurred(), 1.0), make_env, [EpisodeSpec(0, task) for task in range(5)])
     turns = [turn for episode in episodes for turn in episode.turns]
     assert {turn.action for turn in turns} == {"down", "left"}
-    assert all((turn.completion == "O") == (turn.action == "down") for turn in turns)
-    assert all(tiny[1].decode(turn.completion_ids) == turn.completion for turn in turns)
+    assert all((turn.output.completion == "O") == (turn.action == "down") for turn in turns)
+    assert all(tiny[1].decode(turn.output.completion_ids) == turn.output.completion for turn in turns)
 
 
 def test_a_template_that_wants_tags_is_shown_tags(tiny: tuple[Any, Any], make_env: Any) -> None:
     [episode] = rollout(NoisyExpert(tiny[1], TextTemplate(), 0.0), make_env, [EpisodeSpec(0, 1)])
     assert episode.success
-    assert all(turn.completion == f"<action>{turn.action}</action>" for turn in episode.turns)
+    assert all(turn.output.completion == f"<action>{turn.action}</action>" for turn in episode.turns)
 
 
 @pytest.mark.parametrize(("settings", "says"), [({}, True), ({"think": False}, False), ({"shots": 1}, False)])
@@ -253,6 +253,6 @@ def test_where_answers_may_be_longer_the_end_is_shown(
         [episode] = rollout(policy, make_env, [EpisodeSpec(0, 1)])
         assert episode.success
         for turn in episode.turns:
-            assert turn.completion_ids == [*tokenizer(turn.action).input_ids, *end]
-            said = tokenizer.decode(turn.completion_ids, skip_special_tokens=True)
+            assert turn.output.completion_ids == [*tokenizer(turn.action).input_ids, *end]
+            said = tokenizer.decode(turn.output.completion_ids, skip_special_tokens=True)
             assert template.parse_action(said, cast("Any", None)) == turn.action

@@ -10,7 +10,7 @@ name, or a name with keyword arguments:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias, cast
 
 from agentgym_flow._util.values import is_number
@@ -18,7 +18,7 @@ from agentgym_flow.core import Stream, check_integer, check_positive
 from agentgym_flow.dataflow.batches.inbox import CompleteGroup
 from agentgym_flow.dataflow.batches.task_selectors import task_selector
 from agentgym_flow.dataflow.config import FlowConfig, OrderName, bind_settings, parse_entry, resolve
-from agentgym_flow.episodes import Episode, Group, Turn
+from agentgym_flow.episodes import Episode, Group, PolicyOutput, Turn
 from agentgym_flow.errors import BadSetting, shown
 from agentgym_flow.rewards import relabel as write_potentials
 from agentgym_flow.rewards.credit.comparison import Outcome, check_word
@@ -108,7 +108,7 @@ def apply_operators(chain: Iterable[Operator], group: Group) -> Group | None:
 
 
 def _probe() -> Group:
-    turn = Turn("", "start", "go", 0.0, "", "end:fail:", True, False, True, False, 0.0)
+    turn = Turn("", "start", PolicyOutput("go"), 0.0, "", "end:fail:", True, False, True, False, 0.0)
     return Group([Episode("probe", {}, {}, "train", 0, "probe:0", "", 0, 0, 1, "", "start", turns=[turn])])
 
 
@@ -183,26 +183,15 @@ class GroupReplay:
 
     def state_dict(self) -> dict[str, Any]:
         """Return plain data for `load_state_dict`."""
-        groups = [[[asdict(episode) for episode in one.group], one.update, one.number] for one in self._groups]
+        groups = [[[episode.as_dict() for episode in one.group], one.update, one.number] for one in self._groups]
         return {"groups": groups}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from what `state_dict` returned."""
         self._groups = [
-            CompleteGroup(Group([_episode(row) for row in rows]), update, number)
+            CompleteGroup(Group([Episode.from_dict(row) for row in rows]), update, number)
             for rows, update, number in state["groups"]
         ]
-
-
-def _episode(row: Mapping[str, Any]) -> Episode:
-    return Episode(**{**row, "turns": [_turn(**turn) for turn in row["turns"]]})
-
-
-def _turn(**fields: Any) -> Turn:
-    for name in ("prompt_ids", "completion_ids", "logprobs"):
-        if fields[name] is not None:
-            fields[name] = tuple(fields[name])  # JSON has only lists
-    return Turn(**fields)
 
 
 # ---------------------------------------------------------------- all of them

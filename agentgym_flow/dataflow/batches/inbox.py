@@ -19,16 +19,17 @@ from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agentgym_flow.core import OFFICIAL_KEY, Stream
+from agentgym_flow.core import OFFICIAL_KEY
 from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, Flow, Slot, SlotId
 from agentgym_flow.dataflow.wire import WireCopy, check_prompt, check_tokens, differ, prompt_digest, report_of
-from agentgym_flow.episodes import TRUNCATED_BY, Episode, EpisodeRecorder, Group, LoggedEpisode, Turn
+from agentgym_flow.episodes import TRUNCATED_BY, Episode, EpisodeRecorder, Group, LoggedEpisode, PolicyOutput, Turn
 from agentgym_flow.errors import BadSetting, ContextFull, Forged, shown
 from agentgym_flow.generation import Completion
 from agentgym_flow.play import ERROR
 from agentgym_flow.play.groups import EnvPool
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.policies.base import CONTEXT
+from agentgym_flow.replay.stepping import start_again
 
 if TYPE_CHECKING:
     from agentgym_flow.training.policy import PromptedPolicy
@@ -141,7 +142,7 @@ class Receiver:
         envs: environments with the settings of the stream, which keep the parts of `info` that training needs.
         route: returns the name of the policy that acts on a policy input, as for the workers.
         policies: the policies by name, to build prompts and parse completions. They generate nothing. If there are
-            several, each turn names its own (`Turn.policy`).
+            several, each turn names its own (`PolicyOutput.policy`).
         stop: ends an episode early, as for the workers.
     """
 
@@ -171,7 +172,7 @@ class Receiver:
         Args:
             slot: the slot.
             payload: what was sent, as `encode` returns it.
-            steps: for each policy, the optimizer step of the weights that played; `Turn.version`.
+            steps: for each policy, the optimizer step of the weights that played; `PolicyOutput.version`.
 
         Raises:
             Forged: the payload does not match its tokens; the message names the first difference.
@@ -239,16 +240,13 @@ class Receiver:
                 raise Forged(f"{name}: the log has {shown(getattr(logged, name))}, but {shown(value)} was requested")
         if len(logged.actions) > env.max_steps:
             raise Forged(f"{len(logged.actions)} turns are more than max_steps={env.max_steps}")
-        # With an empty recording, no external service is called, either.
-        env.external.use_recording(logged.recording or [None] * (len(logged.actions) + 1))
-        episode = recorder.reset(seed=slot.seed, task=slot.task, attempt=slot.sample)
-        rng = Stream("policy", slot.seed, slot.sample, episode.task)
-        return PolicyInput(env, recorder.observation, recorder.info, episode, rng)
+        start_again(recorder, logged)
+        return PolicyInput.of(recorder)
 
     def _sampled(
         self, policy_input: PolicyInput, number: int, sent: WireCopy
     ) -> tuple[str, PromptedPolicy, dict[str, Any]]:
-        """Return the name of the policy of a turn, the policy, and what it sampled: fields of `Turn`."""
+        """Return the name of the policy of a turn, the policy, and what it sampled: fields of `PolicyOutput`."""
         name = self._route(policy_input)
         policy = self.policies[name]
         tokens, logprobs = tuple(sent.tokens[number]), tuple(sent.logprobs[number])
@@ -296,15 +294,9 @@ class Receiver:
         if output.action != sent.logged.actions[number]:
             logged = shown(sent.logged.actions[number])
             raise Forged(f"turn {number + 1}: the tokens say {shown(output.action)}, the log has {logged}")
-        recorder.step(
-            output.action,
-            completion=output.completion,
-            prompt_ids=output.prompt_ids,
-            policy=name if len(self.policies) > 1 else output.policy,
-            version=output.version,
-            cut=output.cut,
-            **sampled,
-        )
+        if len(self.policies) > 1:
+            output.policy = name
+        recorder.step(output)
         policy_input.observation, policy_input.info = recorder.observation, recorder.info
 
     # ---------------------------------------------------------------- trusted
@@ -317,18 +309,23 @@ class Receiver:
             name, policy, sampled = self._sampled(policy_input, number, sent)
             check_prompt(number + 1, policy, row["prompt_ids"], before, self._words[name])
             action, text = logged.actions[number], spoken[number]
-            turn = Turn(
-                **{**row, "prompt_ids": tuple(row["prompt_ids"]), **sampled},
-                observation=policy_input.observation,
-                state_key=policy_input.info["state_key"],
-                official_key=official,
-                action=action,
-                reward=logged.rewards[number],
-                recording=recording[number + 1],
+            output = PolicyOutput(
+                action,
                 completion=None if text == action else text,
+                prompt_ids=tuple(row.pop("prompt_ids")),
                 policy=name if len(self.policies) > 1 else None,
                 version=steps[name],
                 cut=policy.is_cut(sampled["completion_ids"]),
+                **sampled,
+            )
+            turn = Turn(
+                **row,
+                output=output,
+                observation=policy_input.observation,
+                state_key=policy_input.info["state_key"],
+                official_key=official,
+                reward=logged.rewards[number],
+                recording=recording[number + 1],
             )
             if set(turn.info or ()) != kept:
                 raise Forged(
@@ -338,7 +335,7 @@ class Receiver:
             policy_input.observation, official = turn.next_observation, turn.next_official_key
             policy_input.info = {**(turn.info or {}), "state_key": turn.next_state_key}
             if policy.conversation is not None:
-                before = (*(turn.prompt_ids or ()), *sampled["completion_ids"])
+                before = (*(output.prompt_ids or ()), *sampled["completion_ids"])
         self._check_reported_end(policy_input.episode, sent)
 
     def _check_reported_end(self, episode: Episode, sent: WireCopy) -> None:

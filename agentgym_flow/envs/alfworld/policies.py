@@ -22,7 +22,8 @@ from agentgym_flow.envs.alfworld.notes import THING, ALFWorldNotes, TaskRequirem
 from agentgym_flow.envs.alfworld.rooms import TWO
 
 if TYPE_CHECKING:
-    from agentgym_flow.policies.base import PolicyInput, PolicyOutput
+    from agentgym_flow.episodes import PolicyOutput
+    from agentgym_flow.policies.base import PolicyInput
 
 _TOOLS = {"isclean": (Kind.CLEAN, SINKS), "ishot": (Kind.HEAT, MICROWAVES), "iscool": (Kind.COOL, FRIDGES)}
 _PAIRED = 4  # for tasks with two things, only pairs of this number of nearest things are tried
@@ -272,7 +273,7 @@ class Housekeeper:
 
     def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return one action per input, which depends only on what its episode has shown."""
-        from agentgym_flow.policies.base import PolicyOutput  # which the environment does not need for its expert
+        from agentgym_flow.episodes import PolicyOutput  # which the environment does not need for its expert
 
         return [PolicyOutput(_action(policy_input)) for policy_input in inputs]
 

@@ -102,7 +102,7 @@ class ReActPrompt:
     def follow_up(self, policy_input: PromptContext) -> str:
         """Return the result of the last line, and the mark at which the next line begins."""
         [*_, (turn, told)] = _results(policy_input)
-        said = turn.action if turn.completion is None else turn.completion
+        said = turn.output.text
         return f"{told}\n>" if said.endswith("\n") else f"\n{told}\n>"
 
     def parse_action(self, completion: str, policy_input: PromptContext) -> str:

@@ -163,7 +163,7 @@ class Designer:
 
     def act(self, inputs: Sequence[Any]) -> list[Any]:
         """Return one output per input, which depends only on what the episode has shown."""
-        from agentgym_flow.policies.base import PolicyOutput
+        from agentgym_flow.episodes import PolicyOutput
 
         return [PolicyOutput(_action(policy_input)) for policy_input in inputs]
 

@@ -19,7 +19,8 @@ from agentgym_flow.envs.search.game import SearchGame, read_action
 from agentgym_flow.envs.search.notes import SearchNotes, notes_of, shape_of
 
 if TYPE_CHECKING:
-    from agentgym_flow.policies.base import PolicyInput, PolicyOutput
+    from agentgym_flow.episodes import PolicyOutput
+    from agentgym_flow.policies.base import PolicyInput
 
 
 def next_action(game: SearchGame, steps_left: int, found_by: Callable[[str], Collection[str]] | None) -> str | None:
@@ -56,7 +57,7 @@ class ChainReader:
 
     def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return one action per input; each is a function of the episode's observations."""
-        from agentgym_flow.policies.base import PolicyOutput  # not needed by the environment, which has the expert
+        from agentgym_flow.episodes import PolicyOutput  # not needed by the environment, which has the expert
 
         return [PolicyOutput(_action(policy_input)) for policy_input in inputs]
 

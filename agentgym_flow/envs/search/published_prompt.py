@@ -229,8 +229,8 @@ class SearchR1Prompt(SearchR1Script):
 
 def _said(turn: Turn) -> str:
     """Return the completion of a turn, cut after its block; if the completion is unknown, the block of the action."""
-    if turn.completion is not None:
-        return _cut(turn.completion)
+    if turn.output.completion is not None:
+        return _cut(turn.output.completion)
     return _block_of(turn.action) or turn.action
 
 

@@ -17,7 +17,8 @@ from agentgym_flow.envs.sokoban.solver import MAX_EXPANSIONS, solve
 from agentgym_flow.errors import SearchLimit
 
 if TYPE_CHECKING:
-    from agentgym_flow.policies.base import PolicyInput, PolicyOutput
+    from agentgym_flow.episodes import PolicyOutput
+    from agentgym_flow.policies.base import PolicyInput
 
 _FAR = 1 << 16
 _Push = tuple[int, int]  # the cell of the box, the index of the action
@@ -75,7 +76,7 @@ class GreedyPusher:
 
     def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return one action per input, which depends only on the observations of its episode."""
-        from agentgym_flow.policies.base import PolicyOutput  # which the environment does not need for its expert
+        from agentgym_flow.episodes import PolicyOutput  # which the environment does not need for its expert
 
         return [PolicyOutput(_action(policy_input)) for policy_input in inputs]
 

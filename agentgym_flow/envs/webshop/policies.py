@@ -29,7 +29,8 @@ from agentgym_flow.envs.webshop.requirements import proposals
 from agentgym_flow.envs.webshop.reward import NounTagger, option_hits, score
 
 if TYPE_CHECKING:
-    from agentgym_flow.policies.base import PolicyInput, PolicyOutput
+    from agentgym_flow.episodes import PolicyOutput
+    from agentgym_flow.policies.base import PolicyInput
 
 _BUTTONS = frozenset(map(clickable, (SEARCH, BACK_TO_SEARCH, PREVIOUS, *sub_pages(True), BUY)))
 
@@ -164,7 +165,7 @@ class KeywordShopper:
 
     def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return one action per input; each is a function of the episode's observations."""
-        from agentgym_flow.policies.base import PolicyOutput  # not needed by the environment, which has the expert
+        from agentgym_flow.episodes import PolicyOutput  # not needed by the environment, which has the expert
 
         return [PolicyOutput(_action(policy_input)) for policy_input in inputs]
 

@@ -11,7 +11,7 @@ Every function takes a batch (a sequence of `Group`s) and returns advantages as 
   to other turns from the same state. `graphgpo` is the same with standard deviations.
 - `cwrpo`: as `grpo` with returns; the loss is a mean over episodes instead of tokens (FlowSteer, 2026).
 
-Each function has its own file that follows its paper, and `comparison` contains the shared parts. `credit_function`
+Each file follows its papers, and `comparison` contains the shared parts. `credit_function`
 finds a function by its name or by a user's `module:function`.
 
 All functions have these arguments:
@@ -55,10 +55,8 @@ from agentgym_flow.episodes import Group
 from agentgym_flow.errors import BadSetting, UnknownOption, shown
 from agentgym_flow.rewards.credit.comparison import Advantages, Outcome, Scope, Statistics, Weights
 from agentgym_flow.rewards.credit.cwrpo import cwrpo, trajectory_weights
-from agentgym_flow.rewards.credit.gigpo import gigpo
-from agentgym_flow.rewards.credit.grpo import grpo
 from agentgym_flow.rewards.credit.rewardflow import graphgpo, rewardflow
-from agentgym_flow.rewards.credit.rloo import rloo
+from agentgym_flow.rewards.credit.within_group import gigpo, grpo, rloo
 
 __all__ = [
     "CREDIT",

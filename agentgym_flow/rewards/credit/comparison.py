@@ -61,7 +61,7 @@ class TurnTable:
         self.groups = [number for number, group in enumerate(batch) for _ in group]
         self.turns = [turn for episode in self.episodes for turn in episode.turns]
         self.owners = [number for number, episode in enumerate(self.episodes) for _ in episode.turns]
-        self.own = [policy is None or turn.policy == policy for turn in self.turns]
+        self.own = [policy is None or turn.output.policy == policy for turn in self.turns]
         self._batch = batch
 
     def scopes(self, scope: Scope) -> Sequence[Hashable]:

@@ -105,5 +105,9 @@ def _length(turns: Sequence[Turn], observations: bool) -> int:
     """Return the number of trained tokens of turns that form one conversation."""
     if observations and turns:
         first, last = turns[0], turns[-1]
-        return len(last.prompt_ids or ()) + len(last.completion_ids or ()) - len(first.prompt_ids or ())
-    return sum(1 if turn.completion_ids is None else len(turn.completion_ids) for turn in turns)
+        return (
+            len(last.output.prompt_ids or ())
+            + len(last.output.completion_ids or ())
+            - len(first.output.prompt_ids or ())
+        )
+    return sum(1 if turn.output.completion_ids is None else len(turn.output.completion_ids) for turn in turns)

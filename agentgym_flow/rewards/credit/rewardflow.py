@@ -162,7 +162,7 @@ def with_information(group: Group) -> Group:
     known: dict[str, dict[Hashable, str]] = defaultdict(dict)
 
     def key(turn: Turn) -> str:
-        shown = turn.observation if turn.prompt_ids is None else tuple(turn.prompt_ids)
+        shown = turn.observation if turn.output.prompt_ids is None else tuple(turn.output.prompt_ids)
         of_state = known[turn.state_key]
         return of_state.setdefault(shown, f"{turn.state_key}#{len(of_state)}")
 

@@ -22,9 +22,9 @@ from agentgym_flow.envs.alfworld.prompt import (
     ALFWorldCompactPrompt,
 )
 from agentgym_flow.envs.alfworld.rooms import FAMILIES
-from agentgym_flow.episodes import Episode, Turn
+from agentgym_flow.episodes import Episode, PolicyOutput, Turn
 from agentgym_flow.play import EpisodeSpec, rollout
-from agentgym_flow.policies import PolicyInput, PolicyOutput
+from agentgym_flow.policies import PolicyInput
 from agentgym_flow.prompts import templates_of
 
 ENV = "agentgym_flow/ALFWorld-v0"
@@ -37,7 +37,7 @@ def policy_input(goal: str, told: Sequence[Told], commands: Sequence[str], start
     turns = []
     for action, text in told:
         before = turns[-1].next_observation if turns else start
-        turns.append(Turn(before, "?", action, 0.0, text, "?", False, False, True, False, 0.0))
+        turns.append(Turn(before, "?", PolicyOutput(action), 0.0, text, "?", False, False, True, False, 0.0))
     episode = Episode(ENV, {}, {}, "train", 0, "?", goal, 0, 0, 16, start, "?", turns=turns)
     info = {"goal": goal, "admissible_actions": list(commands), "action_templates": []}
     observation = turns[-1].next_observation if turns else start

@@ -29,7 +29,7 @@ from agentgym_flow.envs.search.prompt import (
     tagged,
     tame,
 )
-from agentgym_flow.episodes import Episode, Group, Turn
+from agentgym_flow.episodes import Episode, Group, PolicyOutput, Turn
 from agentgym_flow.prompts import ConversationTemplate
 from agentgym_flow.retrieval.passage import Passage
 from agentgym_flow.training.conversation import Conversation
@@ -90,7 +90,7 @@ class Talk:
                 Turn(
                     self.observation,
                     before,
-                    action,
+                    PolicyOutput(action, **tokens),
                     reply.reward,
                     reply.observation,
                     self.game.state_key(),
@@ -99,7 +99,6 @@ class Talk:
                     reply.action_valid,
                     self.game.success,
                     self.game.score,
-                    **tokens,
                 )
             )
             self.observation = reply.observation

@@ -10,7 +10,7 @@ from agentgym_flow.envs.webshop.catalogue import Listing, MemoryCatalogue, Produ
 from agentgym_flow.envs.webshop.game import Page, WebShopGame
 from agentgym_flow.envs.webshop.goals import NO_BOUND, WebShopGoal
 from agentgym_flow.envs.webshop.observation import text
-from agentgym_flow.episodes import Episode, Turn
+from agentgym_flow.episodes import Episode, PolicyOutput, Turn
 
 ENV = "agentgym_flow/WebShop-v0"
 
@@ -49,7 +49,9 @@ class Trip:
             before, valid = self.observe(self.visit), self.visit.act(action)
             done = self.visit.page is Page.DONE
             after = self.observe(self.visit)
-            self.episode.turns.append(Turn(before, "?", action, 0.0, after, "?", done, False, valid, False, 0.0))
+            self.episode.turns.append(
+                Turn(before, "?", PolicyOutput(action), 0.0, after, "?", done, False, valid, False, 0.0)
+            )
         return self
 
     @property
