@@ -41,6 +41,6 @@ def test_no_guess_when_nothing_is_close() -> None:
 
 
 def test_a_missing_extra_names_the_command() -> None:
-    error = MissingExtra.of("openai", "openai")
-    assert "pip install 'agentgym_flow[openai]'" in str(error)
+    error = MissingExtra.of("faiss", "search")
+    assert "pip install 'agentgym_flow[search]'" in str(error)
     assert isinstance(pickle.loads(pickle.dumps(error)), MissingExtra)
