@@ -35,7 +35,7 @@ def track_file(name: str, root: Path = Path(ROOT)) -> Path:
     return file
 
 
-class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class BoardRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of a file of the leaderboards, or a part of it. The folder `schemas` has it as JSON Schema."""
 
 

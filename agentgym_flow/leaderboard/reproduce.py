@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from agentgym_flow._util.values import typed
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import AgentGymFlowError, BadSubmission
-from agentgym_flow.leaderboard.files import Record, Share, plain_yaml
+from agentgym_flow.leaderboard.files import BoardRecord, Share, plain_yaml
 from agentgym_flow.leaderboard.submission import TRAINING, Folder
 from agentgym_flow.leaderboard.track import Index, Track, make_track
 from agentgym_flow.leaderboard.verdict import Claims
@@ -126,7 +126,7 @@ Batch = Annotated[int, Meta(ge=1, le=2048)]
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 
 
-class CreditSettings(Record, frozen=True):
+class CreditSettings(BoardRecord, frozen=True):
     """Settings of the credit function."""
 
     gamma: Share | UnsetType = UNSET
@@ -135,7 +135,7 @@ class CreditSettings(Record, frozen=True):
     outcome: Literal["success", "return"] | UnsetType = UNSET
 
 
-class TrainingSettings(Record, frozen=True):
+class TrainingSettings(BoardRecord, frozen=True):
     """The settings that a `training.yaml` may have. Everything else is as in the package's recipe."""
 
     algorithm: Literal["grpo", "rloo", "gigpo", "rewardflow", "graphgpo", "cwrpo"]

@@ -25,11 +25,11 @@ from agentgym_flow.errors import BadSeason, BadSetting, BadTrack
 from agentgym_flow.leaderboard.files import (
     DEFINITIONS,
     SEASONS,
+    BoardRecord,
     CoreSeconds,
     Day,
     Digest,
     DigestOrNone,
-    Record,
     Share,
     Text,
 )
@@ -46,7 +46,7 @@ class FreshSeed(NamedTuple):
     public: bool
 
 
-class Season(Record, frozen=True):
+class Season(BoardRecord, frozen=True):
     """The file of a season.
 
     Attributes:
@@ -133,7 +133,7 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-class Definition(Record, frozen=True):
+class Definition(BoardRecord, frozen=True):
     """A track without tasks, as in the file `tracks.toml` under its name without the season.
 
     Attributes:

@@ -22,7 +22,7 @@ from msgspec import Meta
 from agentgym_flow._util.files import write_folder_atomically
 from agentgym_flow._util.values import decode_file, typed
 from agentgym_flow.errors import BadSubmission, MissingExtra
-from agentgym_flow.leaderboard.files import SUBMISSIONS, Day, Link, Record, Slug, Text, plain_yaml
+from agentgym_flow.leaderboard.files import SUBMISSIONS, BoardRecord, Day, Link, Slug, Text, plain_yaml
 from agentgym_flow.leaderboard.track import Track
 
 SCHEMA = "agentgym_flow.submission/1"
@@ -55,7 +55,7 @@ Badge = Literal["reproduced", "attested", "replayed"]
 REPRODUCED, ATTESTED, REPLAYED = get_args(Badge)
 
 
-class TrainingSources(Record, frozen=True):
+class TrainingSources(BoardRecord, frozen=True):
     """What the policy has learnt from: environments, data beyond them (empty for none), and the cost."""
 
     environments: Annotated[list[Text], Meta(max_length=30)]
@@ -63,7 +63,7 @@ class TrainingSources(Record, frozen=True):
     core_seconds: Annotated[float, Meta(ge=0, le=1e12)] | None = None
 
 
-class ModelCard(Record, frozen=True):
+class ModelCard(BoardRecord, frozen=True):
     """A model: its name, the number of its parameters, and where its open weights are."""
 
     name: Text
@@ -71,14 +71,14 @@ class ModelCard(Record, frozen=True):
     weights: Link = ""
 
 
-class SamplingSettings(Record, frozen=True):
+class SamplingSettings(BoardRecord, frozen=True):
     """The temperature, 1 if it is not given, and whether the most likely token is chosen."""
 
     temperature: Annotated[float, Meta(gt=0, le=100)] | None = None
     greedy: bool = False
 
 
-class Submission(Record, frozen=True):
+class Submission(BoardRecord, frozen=True):
     """The content of a `submission.yaml`: who has made an entry, how, and what it asks to be proved.
 
     Attributes:

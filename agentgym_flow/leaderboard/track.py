@@ -17,7 +17,7 @@ from agentgym_flow._util.values import decode_file, typed
 from agentgym_flow.core import TextEnv, stable_hash
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import BadData, BadTrack
-from agentgym_flow.leaderboard.files import CoreSeconds, Digest, Record, Share, Slug, Text
+from agentgym_flow.leaderboard.files import BoardRecord, CoreSeconds, Digest, Share, Slug, Text
 
 SCHEMA = "agentgym_flow.track/1"
 """The `schema` of a track file."""
@@ -45,7 +45,7 @@ class TrackEpisode(NamedTuple):
     attempt: int
 
 
-class Track(Record, frozen=True):
+class Track(BoardRecord, frozen=True):
     """The tasks of a board, fixed for a season. `docs/submitting.md` describes the file.
 
     Attributes:

@@ -20,7 +20,7 @@ from agentgym_flow._util.values import decode_file, typed
 from agentgym_flow.core import canonical
 from agentgym_flow.episodes import LoggedEpisode, LogLimits, scan_log
 from agentgym_flow.errors import BadLog, BadSubmission
-from agentgym_flow.leaderboard.files import ROOT, SUBMISSIONS, DigestOrNone, Record, Share
+from agentgym_flow.leaderboard.files import ROOT, SUBMISSIONS, BoardRecord, DigestOrNone, Share
 from agentgym_flow.leaderboard.statistics import clustered_mean
 from agentgym_flow.leaderboard.submission import ATTESTED, Badge
 from agentgym_flow.leaderboard.track import Track, TrackEpisode
@@ -104,7 +104,7 @@ Check = Literal["files", "track", "rules", "coverage", "steps", "completions", "
 """The checks in their order; a rejection names the one that failed."""
 
 
-class Mean(Record, frozen=True):
+class Mean(BoardRecord, frozen=True):
     """A mean with its 95 % interval."""
 
     mean: float
@@ -112,14 +112,14 @@ class Mean(Record, frozen=True):
     high: float
 
 
-class Reason(Record, frozen=True):
+class Reason(BoardRecord, frozen=True):
     """The reason for a rejection: one of `Check`, and its message."""
 
     check: Check
     message: Annotated[str, Meta(max_length=1000)]
 
 
-class DivergencePoint(Record, frozen=True):
+class DivergencePoint(BoardRecord, frozen=True):
     """The first difference between a log and the environment: line, number of the action (0 is the start), field."""
 
     line: Annotated[int, Meta(ge=1)]
@@ -127,7 +127,7 @@ class DivergencePoint(Record, frozen=True):
     what: Annotated[str, Meta(max_length=600)]
 
 
-class SubmissionVerdict(Record, frozen=True):
+class SubmissionVerdict(BoardRecord, frozen=True):
     """A verdict. A file has all fields.
 
     Attributes:
