@@ -93,6 +93,7 @@ def test_a_passage_neither_answers_nor_ends(bridges: Path, number: int, tmp_path
     assert len(lines) == len("\n".join(lines).splitlines()) == 3
     assert [line[: len("Doc 1(Title: ")] for line in lines] == [f"Doc {place}(Title: " for place in (1, 2, 3)]
     assert max(map(len, lines)) < 4500
+    assert not set("".join(lines)) & set("\x00\x1b\x07\t\u202e\u2066\u200f\ud800")
     played.step("answer[it stands in the passage]")
     assert played.info["score"] == 0.0, "what was retrieved is not scored"
     assert played.info["scores"] == {"em": 0.0, "sub_em": 0.0, "f1": 0.0}
