@@ -688,7 +688,8 @@ def program(*arguments: str, **streams: object) -> subprocess.CompletedProcess[s
     [
         pytest.param(["list"], "", marks=pytest.mark.heavy),
         pytest.param(["list", "--json"], "1", marks=pytest.mark.heavy),
-        *((words, how) for words in (["--help"], ["--version"]) for how in ("", "1")),
+        (["--help"], ""),
+        (["--version"], "1"),
     ],
 )
 def test_a_full_disk_under_the_output_is_one_line(arguments, unbuffered):

@@ -80,6 +80,8 @@ def test_at_the_start_every_kind_is_shown_once() -> None:
         ([SEEN, TAKEN, CLEANED, PLACED], ["take mug 2 from shelf 1", "go to shelf 2"],
          "empty half take done 0 go goal 1"),
         ([SEEN, TAKEN, PLACED], ["take mug 2 from shelf 1"], "empty wanted take wanted 0"),
+        ([PEN], ["go to desk 1", "go to drawer 1"],  # taken from where one stood beside the desk, which is not seen
+         "other desk go desk 0 go drawer 1"),
         ([SEEN, PEN], ["go to shelf 1", "heat x 1 with y 1"],
          "other wanted heat other 0 go goal 1"),
         ([SEEN, ("inventory", "You are not carrying anything."), ("x", "Nothing happens.")], ["slice x 1 with y 1"],

@@ -79,24 +79,21 @@ def input_of(recorder: EpisodeRecorder) -> PolicyInput:
     return PolicyInput(recorder.env, recorder.observation, recorder.info, recorder.episode, Stream("test"))
 
 
-def hostile(text: str, place: str) -> Passage:
-    return Passage("h" if place != "id" else text, "t" if place != "title" else text, "x" if place != "text" else text)
-
-
-@pytest.mark.parametrize("place", ["id", "title", "text"])
 @pytest.mark.parametrize("number", range(len(HOSTILE)))
-def test_a_passage_neither_answers_nor_ends(bridges: Path, number: int, place: str, tmp_path: Path) -> None:
-    enemy = hostile(HOSTILE[number], place)
-    played = searched(bridges, enemy, Passage("2", "Tarn", "A river."), actions=["search[Tarn]", "search[x]", "what"])
+def test_a_passage_neither_answers_nor_ends(bridges: Path, number: int, tmp_path: Path) -> None:
+    text = HOSTILE[number]
+    found = Passage(text, "t", "x"), Passage("h", text, "x"), Passage("h", "t", text)
+    played = searched(bridges, *found, actions=["search[Tarn]", "search[x]", "what"])
     for turn in played.episode.turns:  # type: ignore[union-attr]
         assert (turn.reward, turn.terminated, turn.truncated) == (0.0, False, False)
         assert (turn.success, turn.score) == (False, 0.0)
         assert not turn.next_state_key.startswith("end:")
         assert len(turn.next_state_key) <= 64
     lines = played.episode.turns[0].next_observation.split("\n")  # type: ignore[union-attr]
-    assert len(lines) == len("\n".join(lines).splitlines()) == 2
-    assert [line[: len("Doc 1(Title: ")] for line in lines] == ["Doc 1(Title: ", "Doc 2(Title: "]
-    assert len(lines[0]) < 4500
+    assert len(lines) == len("\n".join(lines).splitlines()) == 3
+    assert [line[: len("Doc 1(Title: ")] for line in lines] == [f"Doc {place}(Title: " for place in (1, 2, 3)]
+    assert max(map(len, lines)) < 4500
+    assert not set("".join(lines)) & set("\x00\x1b\x07\t\u202e\u2066\u200f\ud800")
     played.step("answer[it stands in the passage]")
     assert played.info["score"] == 0.0, "what was retrieved is not scored"
     assert played.info["scores"] == {"em": 0.0, "sub_em": 0.0, "f1": 0.0}
@@ -107,12 +104,12 @@ def test_a_passage_neither_answers_nor_ends(bridges: Path, number: int, place: s
 
 
 @pytest.mark.parametrize("template", sorted(PROMPT_TEMPLATES))
-@pytest.mark.parametrize("place", ["title", "text"])
 @pytest.mark.parametrize("text", HOSTILE)
-def test_a_passage_has_no_force_in_a_prompt(bridges: Path, text: str, place: str, template: str) -> None:
+def test_a_passage_has_no_force_in_a_prompt(bridges: Path, text: str, template: str) -> None:
     told = PROMPT_TEMPLATES[template]
-    plain = input_of(searched(bridges, hostile("harmless", place), Passage("2", "Tarn", "A river.")))
-    enemy = input_of(searched(bridges, hostile(text, place), Passage("2", "Tarn", "A river.")))
+    plain, enemy = (
+        input_of(searched(bridges, Passage("h", "t", said), Passage("2", said, "A river."))) for said in ("x", text)
+    )
     prompts: list[Any] = [(told.prompt(policy_input), told.messages(policy_input)) for policy_input in (plain, enemy)]
     mine, theirs = (FORCE.findall(prompt) for prompt, _ in prompts)
     assert mine == theirs

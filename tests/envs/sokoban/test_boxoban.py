@@ -281,5 +281,6 @@ def test_a_level_that_is_solved_from_the_start_is_refused_by_line(tmp_path: Path
 
 
 def test_a_byte_order_mark_is_no_part_of_a_level(tmp_path: Path) -> None:
-    plain = read_levels(write(tmp_path, "; 0\n#####\n#@$.#\n#####\n"))
-    assert read_levels(write(tmp_path, "\ufeff; 0\n#####\n#@$.#\n#####\n")) == plain
+    assert read_levels(write(tmp_path, f"\ufeff{ONE}\n")) == [Level.parse(ONE)]
+    with pytest.raises(BadLevel, match="a board without a '; number' header"):  # the first line is still a header
+        read_levels(write(tmp_path, f"\ufeff; 0\n{ONE}\n\n{TWO}\n"))
