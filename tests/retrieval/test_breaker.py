@@ -125,3 +125,14 @@ def test_threads_get_one_probe_between_them() -> None:
 def test_settings_that_cannot_work_are_refused(bad) -> None:
     with pytest.raises(BadSetting):
         Breaker(**bad)
+
+
+def test_a_forked_child_does_not_wait_for_the_probe_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    breaker = Breaker(1, 100.0)
+    given = breaker.enter()
+    assert isinstance(given, Permit)
+    breaker.failed(given)
+    assert breaker.state is BreakerState.OPEN
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    assert isinstance(breaker.enter(), Permit)
+    assert breaker.state is BreakerState.CLOSED

@@ -116,6 +116,7 @@ class Talk:
         ("<answer></answer>", "answer[]", True),
         # Of several complete blocks, the one that begins last counts.
         ("<answer>Bo</answer> <search>tarn</search>", "search[tarn]", False),
+        ("<search>tarn</search> <answer>Bo</answer>", "answer[Bo]", False),
         ("<answer> say <search>tarn</search> or </answer>", "search[tarn]", False),
         ("<search>a</search><search>b</search>", "search[b]", False),
         ("<answer>a</answer><answer>b</answer>", "answer[b]", False),
