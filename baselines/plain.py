@@ -136,13 +136,11 @@ def with_advantages(algo: str, groups: Sequence[Group]) -> list[TrainingTurn]:
     advantages = penalise_invalid(groups, CREDIT[algo](groups), INVALID)
     weights = WEIGHTS[algo](groups) if algo in WEIGHTS else [[1.0] * len(group.episodes) for group in groups]
     return [
-        TrainingTurn(
-            tuple(turn.output.prompt_ids), turn.output.completion_ids[0], turn.output.logprobs[0], advantage, weight
-        )
+        TrainingTurn(tuple(said.prompt_ids), said.completion_ids[0], said.logprobs[0], advantage, weight)
         for group, of_group, weights_of_group in zip(groups, advantages, weights, strict=True)
         for episode, of_episode, weight in zip(group, of_group, weights_of_group, strict=True)
         for turn, advantage in zip(episode.turns, of_episode, strict=True)
-        if turn.output.prompt_ids and turn.output.completion_ids and turn.output.logprobs
+        if (said := turn.output).prompt_ids and said.completion_ids and said.logprobs
     ]
 
 
@@ -170,12 +168,8 @@ def clone(policy: TinyPolicy, env: TextEnv, make: Any, episodes: int, updates: i
     """Imitate the expert on a few training tasks."""
     specs = [EpisodeSpec(task, task, 0) for task in rng.sample(range(env.num_tasks), min(episodes, env.num_tasks))]
     shown = rollout(Demonstrator(policy), make, specs, num_envs=256)
-    pairs = [
-        (turn.output.prompt_ids, turn.output.completion_ids[0])
-        for one in shown
-        for turn in one.turns
-        if turn.output.completion_ids
-    ]
+    outputs = [turn.output for one in shown for turn in one.turns]
+    pairs = [(said.prompt_ids, said.completion_ids[0]) for said in outputs if said.completion_ids]
     optimizer = torch.optim.AdamW(policy.model.parameters(), 2e-3)
     for _ in range(updates):
         prompts, answers = zip(*rng.sample(pairs, min(256, len(pairs))), strict=True)

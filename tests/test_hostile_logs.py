@@ -217,7 +217,7 @@ def test_scores_that_cannot_be_are_refused_and_end_nothing(tmp_path: Path) -> No
     (tmp_path / "log.jsonl").write_text("\n".join([*rows, line.line()]) + "\n")
     verdict = verify_log(tmp_path / "log.jsonl", jobs=1)
     assert (verdict.matched, verdict.unreadable, verdict.claimed_score) == (1, 4, line.score)
-    assert "score must be from 0 to 1" in sentences(verdict)[1]
+    assert "field 'score' must be float <= 1.0" in sentences(verdict)[1]
 
 
 BOMBS = """

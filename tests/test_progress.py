@@ -75,7 +75,7 @@ def test_a_terminal_shows_a_bar() -> None:
 
 def test_success_so_far_is_shown(clock: Clock) -> None:
     screen = io.StringIO()
-    turns = [SimpleNamespace(completion_ids=ids) for ids in ((1, 2, 3), None, (4,))]
+    turns = [SimpleNamespace(output=SimpleNamespace(completion_ids=ids)) for ids in ((1, 2, 3), None, (4,))]
     episodes: list[Any] = [SimpleNamespace(success=number == 0, turns=turns) for number in range(3)]
     with LiveSuccess(Console(file=screen, width=40), "Evaluating", 3) as shown:
         for episode in episodes:

@@ -97,8 +97,7 @@ def test_a_damaged_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     name, digest = FILES[LevelSettings()]
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    monkeypatch.setattr(generator.resources, "files", lambda package: tmp_path.parent)
-    monkeypatch.setattr(generator, "FOLDER", tmp_path.name)
+    monkeypatch.setattr(generator, "FOLDER", str(tmp_path))
     with pytest.raises(BadData, match=rf"the levels {name} are .*install the package again"):
         generator._records.__wrapped__(name, digest)
 
