@@ -575,7 +575,7 @@ def test_doctor_gives_the_command_for_a_missing_extra_and_fails_on_a_missing_req
 def test_doctor_warns_of_nothing_on_a_base_install(run, monkeypatch):
     """Nothing is wrong where nothing optional is installed; what is there in a wrong version deserves a warning."""
     real = doctor._version
-    base = {"agentgym_flow", "gymnasium", "numpy", "typer", "rich", "rapidfuzz", "jinja2"}
+    base = {"agentgym_flow", "gymnasium", "numpy", "typer", "rich", "rapidfuzz", "jinja2", "msgspec"}
     monkeypatch.setattr(doctor, "_version", lambda name: real(name) if name.lower() in base else None)
     states = [check["state"] for check in json.loads(run("doctor", "--json").stdout)]
     assert set(states) == {"ok", "optional"}
