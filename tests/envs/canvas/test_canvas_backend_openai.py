@@ -349,7 +349,9 @@ def test_the_limit_is_shared_by_threads_and_backends() -> None:
 
 def test_a_call_that_gives_up_its_place_in_the_queue_keeps_nobody_waiting() -> None:
     with chat_server(silent) as server, ThreadPoolExecutor(4) as pool:
-        first = pool.submit(backend_at(server, concurrency=1, timeout=1.0, retries=0).run, CUSTOM)
+        backend = backend_at(server, concurrency=1, timeout=1.0, retries=0)
+        backend.wait_for(0)  # otherwise the first is repeated if the third is answered at once
+        first = pool.submit(backend.run, CUSTOM)
         while not server.asked:
             time.sleep(0.01)
         second = pool.submit(backend_at(server, concurrency=1, deadline=0.2).run, CUSTOM)
