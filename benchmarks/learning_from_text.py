@@ -167,7 +167,7 @@ def official(settings: Path) -> list[str]:
     run = yaml.safe_load(settings.read_text("utf-8"))
     if "ALFWorld" not in run["env_id"] or not folder.is_dir():
         return []
-    return [f"--also_on={json.dumps({OFFICIAL: {**run['env_kwargs'], 'data': str(folder), 'split': 'valid'}})}"]
+    return [f"--also_on={json.dumps({OFFICIAL: {**run['env_kwargs'], 'data': str(folder), 'split': 'test'}})}"]
 
 
 def share(stages: Sequence[Stage], evaluation: str) -> str:

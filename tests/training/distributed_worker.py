@@ -16,8 +16,8 @@ import torch
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.sokoban.prompt import PROMPT_TEMPLATES
+from agentgym_flow.training import group_source
 from agentgym_flow.training.config import AgentConfig
-from agentgym_flow.training.group_source import OwnRollout
 from agentgym_flow.training.models import load_model
 from agentgym_flow.training.processes import leave
 from agentgym_flow.training.trainer import AgentTrainer
@@ -50,8 +50,7 @@ def main() -> None:
     trainer = AgentTrainer(model, args, tokenizer, template, make_env)
     accelerator = trainer.accelerator
     if accelerator.process_index == told.get("one_turn_rank"):
-        assert isinstance(trainer.source, OwnRollout)
-        trainer.source._stop = lambda policy_input: bool(policy_input.episode.turns)
+        group_source.stop_on = lambda key: lambda policy_input: bool(policy_input.episode.turns)
     trainer.train()
     weights = accelerator.get_state_dict(trainer.model_wrapped)
     masters = masters_of(trainer.model) if trainer.is_deepspeed_enabled else {}

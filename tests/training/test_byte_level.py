@@ -72,7 +72,8 @@ def test_a_language_model_is_cloned_trained_and_cloned_on(
         command += ["--shots=0,1", "--model", folder, *(f"--{key}={value}" for key, value in short.items())]
     said = run_processes(command)
     tables = [table.splitlines() for table in said.split("\n\n| ")[1:]]
-    has_official = name == "alfworld" and Path(os.environ.get("AGENTGYM_FLOW_TEST_DATA", ""), "alfworld").is_dir()
+    games = Path(os.environ.get("AGENTGYM_FLOW_TEST_DATA", ""), "alfworld_official")
+    has_official = name == "alfworld" and games.is_dir()
     assert [table[0].split(" | ")[0] for table in tables] == ["sampled", "greedy", *["official"] * has_official]
     stages = [*["| 0 shots", "| 1 shots"] * pretrained, "| cloned", "| rewardflow", "| cloned on"]
     for table in tables:
