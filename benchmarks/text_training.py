@@ -8,7 +8,8 @@ MODEL is the folder of a language model. An expert, a quarter of whose actions a
 group per forward pass. Every way trains on the same rows, in its own process with one thread, and must arrive at the
 same gradient norm:
 
-- *plain*: the trainer of another checkout of this repository (`--other`);
+- *plain*: the trainer of another checkout of this repository (`--other`), whose modules must have the names that this
+  script imports: for an older one, run the script of a commit of its time;
 - *sampled*: this one, without shared prefixes: only sampled tokens have logits;
 - *tree*: this one with shared prefixes.
 
