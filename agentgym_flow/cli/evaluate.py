@@ -84,8 +84,10 @@ class Evaluate(PlayOptions):
         if self.track is not None:
             track, kwargs = self._read_track(self.track)
             self._of_track(track)._evaluate(track.env_id, kwargs, track)
-        elif self.env is None or self.out is not None:
+        elif self.env is None:
             raise BadSetting("name an environment, or a track with --track and --out")
+        elif self.out is not None:
+            raise BadSetting("--out is the folder for a track; the log of an environment's episodes goes to --log FILE")
         else:
             self._evaluate(text_arguments.full_id(self.env), {})
 

@@ -288,6 +288,12 @@ def test_evaluate_measures_logs_and_verifies(run):
     assert run("verify", "run.jsonl.gz").exit_code == 0
 
 
+def test_evaluate_says_where_the_log_of_an_environment_goes(run):
+    result = run("evaluate", "sokoban", "-p", "expert", "--out", "folder")
+    assert (result.exit_code, "goes to --log FILE" in result.stderr) == (2, True)
+    assert not Path("folder").exists()
+
+
 @pytest.mark.parametrize("command", ["evaluate", "collect"])
 def test_the_advice_to_verify_works_for_data_that_are_not_registered(run, command):
     Path("levels.txt").write_text("#######\n#@ $ .#\n#######\n")
