@@ -2,7 +2,7 @@
 
 `Endpoint.send` makes one request; see `agentgym_flow._util.http`. `Endpoint.ask` repeats it until there is a usable
 answer: with pauses, within a deadline, not before the server wants it, at most so many at a time, and through an
-outage. What an answer means, and what a failure is called, is told by those who use it.
+outage. The callers define what an answer means and what a failure is called.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def next_action(game: SearchGame, steps_left: int, found_by: Callable[[str], Collection[str]] | None) -> str | None:
-    """Return the next action on the path to the answer; None if there is no path of at most `steps_left` steps.
+    """Return the next action on the path to the answer; None if every path takes more than `steps_left` steps.
 
     Args:
         game: the episode so far.
