@@ -118,24 +118,12 @@ def publish(
 
 
 @app.command()
-def render(
-    root: Root = Path(ROOT),
-    check: Annotated[bool, typer.Option("--check")] = False,
-    jobs: Jobs = None,
-) -> None:
-    """Render the leaderboard site: self-contained pages. The same input files give the same bytes.
-
-    Options:
-        check: Write nothing, and exit with status 1 if the rendered site is out of date.
-    """
+def render(root: Root = Path(ROOT), jobs: Jobs = None) -> None:
+    """Render the leaderboard site: self-contained pages. The same input files give the same bytes."""
     from agentgym_flow.leaderboard import site
 
-    if not check:
-        site.render(root, jobs=jobs)
-        say(str(root / SITE / "index.html"))
-    elif name := site.first_difference(root, jobs=jobs):
-        say(f"{name} differs: run agentgym-flow leaderboard render and commit it")
-        raise typer.Exit(1)
+    site.render(root, jobs=jobs)
+    say(str(root / SITE / "index.html"))
 
 
 @app.command()

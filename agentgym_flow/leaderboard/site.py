@@ -51,16 +51,6 @@ def render(root: Path, *, jobs: int | None = None) -> None:
             file.write_text(text, "utf-8", newline="\n")
 
 
-def first_difference(root: Path, *, jobs: int | None = None) -> str:
-    """Return the name of a file of the site that would now be rendered differently; empty if there is none."""
-    made = pages(root, jobs=jobs)
-    there = {file.relative_to(root / SITE).as_posix() for file in (root / SITE).rglob("*") if file.is_file()}
-    for name in sorted(made.keys() | there):
-        if name not in made or name not in there or (root / SITE / name).read_bytes() != made[name].encode():
-            return name
-    return ""
-
-
 def pages(root: Path, *, jobs: int | None = None) -> dict[str, str]:
     """Return the files of the site: name -> text."""
     found = boards(root)
