@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agentgym_flow._util.file_state import file_digest
-from agentgym_flow._util.files import check_free, named_in_errors, write_folder_atomically
+from agentgym_flow._util.files import check_free, file_digest, named_in_errors, write_folder_atomically
 from agentgym_flow.errors import BadData, BadIndex
 from agentgym_flow.retrieval.bm25 import BM25, PROGRESS_EVERY
 from agentgym_flow.retrieval.index_files import mapped_array, write_folder

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentgym_flow._util.file_state import FileState, state_of
+from agentgym_flow._util.files import FileState, state_of
 from agentgym_flow._util.sharing import once
 from agentgym_flow.data import STATEMENT, check_path
 from agentgym_flow.envs.search import tasks

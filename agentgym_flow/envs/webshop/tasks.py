@@ -21,8 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agentgym_flow import data as registry
-from agentgym_flow._util.file_state import FileState, state_of
-from agentgym_flow._util.files import write_atomically
+from agentgym_flow._util.files import FileState, state_of, write_atomically
 from agentgym_flow._util.records import stream_objects
 from agentgym_flow._util.sharing import Shared
 from agentgym_flow.core import SPLITS, Stream, canonical, check_positive, check_season, check_split, seasonal
