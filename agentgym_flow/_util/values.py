@@ -1,4 +1,4 @@
-"""Plain values: untrusted JSON and its types, finite numbers, and text that is safe to display."""
+"""Plain values: untrusted JSON and its types, finite numbers, safe texts to display, and JSON files of the package."""
 
 from __future__ import annotations
 
@@ -178,15 +178,16 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
-T = TypeVar("T")
-
-
+# ---------------------------------------------------------------- JSON files of the package
 class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A JSON object. Fields without a default must be there."""
 
 
 def read_content(package: str, file: str, kind: type[T]) -> T:
     """Return the content of a JSON file in a package, as `kind`.
+
+    A JSON object becomes a `Content` or dict, a list becomes a tuple, and a text becomes a member of an enumeration by
+    its value.
 
     Args:
         package: such as `agentgym_flow.envs.webshop.generator`.

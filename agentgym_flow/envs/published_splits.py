@@ -1,7 +1,7 @@
-"""The rule by which all environments turn the files of a published data set into splits.
+"""The rules by which all environments turn the files of a published data set into splits.
 
-A published set has some of the parts `train`, `dev` and `test`. A single file is the part that its name contains, or
-else `test`.
+A published set of records has some of the parts `train`, `dev` and `test`. A single file is the part that its name
+contains, or else `test`.
 
 | split | contents |
 |---|---|
@@ -10,6 +10,18 @@ else `test`.
 | `train` | the part `train` without the items of the other two splits |
 
 `valid` does not contain items of `test`. The environment defines which items are equal.
+
+Other data has its splits as folders: ALFWorld's games, Boxoban's levels.
+
+| given | is |
+|---|---|
+| a folder with folders named like splits | each split has its folder |
+| any other folder, or a file | of the split that the nearest name says |
+| what no name says anything of | of the split `test` |
+
+The nearest name is the file's own, or else that of its folder or a folder above; of a link it is the link's own, or
+else its target's. A name says a split by its words: `boxoban_train`, `unfiltered-valid.txt`. What could be read in two
+ways is refused. So no file is ever in two splits.
 """
 
 from __future__ import annotations
@@ -210,6 +222,7 @@ def missing(place: object, items: str, split: str, sizes: Mapping[str, int], rem
     return BadData(f"{place} has no {items} for the split {split!r}: {remark}. It has: {has}.")
 
 
+# ---------------------------------------------------------------- splits as folders
 _UP = 3
 """The number of parent folders that can name the split: ALFWorld's games are in SPLIT/TASK/TRIAL/."""
 

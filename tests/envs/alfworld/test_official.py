@@ -13,7 +13,6 @@ import pytest
 from typer.testing import CliRunner
 
 from agentgym_flow import data
-
 from agentgym_flow.cli.app import app
 from agentgym_flow.envs.alfworld.env import ALFWorldEnv
 from agentgym_flow.envs.alfworld.official import (
