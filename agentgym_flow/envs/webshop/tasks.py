@@ -1,7 +1,7 @@
 """The goals of a split: from the embedded shop, official files, or a store of the full catalogue.
 
 The embedded shop is generated, and its three splits share no product families. A family is a group of similar products
-(`generator/family.py`). The hash of its titles assigns it, and all goals for its products, to one split. `valid` and
+(`generator`). The hash of its titles assigns it, and all goals for its products, to one split. `valid` and
 `test` have 500 goals each: in random order one goal per product, then a second one per product, and so on, so that the
 goals cover as many products as possible.
 """
