@@ -68,7 +68,7 @@ class ServerFailed(Exception):
         status: `"timeout"` if there was no answer in time, else `"error"`.
         tries: the number of requests.
         lasting: whether all other requests would fail too: there is no server at the address, it rejects the key or the
-            model, it has failed `IN_A_ROW` requests without ever answering, or it was silent for longer than its patience.
+            model, it has failed `IN_A_ROW` requests without ever answering, or it was silent longer than its patience.
     """
 
     def __init__(self, text: str, status: Literal["error", "timeout"], tries: int, lasting: bool) -> None:
