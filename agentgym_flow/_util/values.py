@@ -6,7 +6,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from itertools import chain
 from numbers import Real
@@ -87,6 +87,8 @@ def _explained(problem: str, value: Any, kind: Any) -> str:
         enums = [one for one in _alternatives(kind) if isinstance(one, type) and issubclass(one, Enum)]
         choices = [*chain(*map(get_args, literals)), *(member.value for one in enums for member in one)]
         what = f"must be one of {', '.join(map(repr, choices))}"
+    elif "matching regex" in what and (told := [one.description for one in _metas(kind) if one.description]):
+        what = f"must be {told[0]}"
     elif expected := _EXPECTED.fullmatch(what):
         what = f"must be {expected[1].replace('`', '').replace('array', 'list')}"
     elif what.endswith("out of range"):
@@ -103,6 +105,15 @@ def _alternatives(kind: Any) -> list[Any]:
     if get_origin(kind) in (Union, UnionType):
         return [part for one in get_args(kind) for part in _alternatives(one)]
     return [kind]
+
+
+def _metas(kind: Any) -> Iterator[msgspec.Meta]:
+    """Yield the constraints of a type or of its alternatives."""
+    if get_origin(kind) is Annotated:
+        yield from (one for one in get_args(kind)[1:] if isinstance(one, msgspec.Meta))
+    elif get_origin(kind) in (Union, UnionType):
+        for part in get_args(kind):
+            yield from _metas(part)
 
 
 def _container(kind: Any) -> Any:

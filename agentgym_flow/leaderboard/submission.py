@@ -22,7 +22,17 @@ from msgspec import Meta
 from agentgym_flow._util.files import write_folder_atomically
 from agentgym_flow._util.values import decode_file, typed
 from agentgym_flow.errors import BadSubmission, MissingExtra
-from agentgym_flow.leaderboard.files import SUBMISSIONS, BoardRecord, Day, Link, Slug, Text, plain_yaml
+from agentgym_flow.leaderboard.files import (
+    SUBMISSIONS,
+    BoardRecord,
+    Day,
+    Link,
+    Slug,
+    Text,
+    plain_text,
+    plain_yaml,
+    whole,
+)
 from agentgym_flow.leaderboard.track import Track
 
 SCHEMA = "agentgym_flow.submission/1"
@@ -59,7 +69,7 @@ class TrainingSources(BoardRecord, frozen=True):
     """What the policy has learnt from: environments, data beyond them (empty for none), and the cost."""
 
     environments: Annotated[list[Text], Meta(max_length=30)]
-    data: Annotated[str, Meta(max_length=300)]
+    data: Annotated[str, plain_text(300, empty=True, lines=True)]
     core_seconds: Annotated[float, Meta(ge=0, le=1e12)] | None = None
 
 
@@ -103,10 +113,10 @@ class Submission(BoardRecord, frozen=True):
     name: Slug
     date: Day
     badge: Badge
-    prompt: Annotated[str, Meta(pattern="^[A-Za-z0-9_.-]{1,40}$")]
-    title: Annotated[str, Meta(min_length=1, max_length=80)]
+    prompt: Annotated[str, whole("[A-Za-z0-9_.-]{1,40}", "the name of a prompt template")]
+    title: Annotated[str, plain_text(80)]
     authors: Annotated[list[Text], Meta(min_length=1, max_length=30)]
-    command: Annotated[str, Meta(min_length=1, max_length=2000)]
+    command: Annotated[str, plain_text(2000, lines=True)]
     training: TrainingSources
     link: Link = ""
     model: ModelCard | None = None

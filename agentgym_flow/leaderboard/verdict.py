@@ -20,7 +20,7 @@ from agentgym_flow._util.values import decode_file, typed
 from agentgym_flow.core import canonical
 from agentgym_flow.episodes import LoggedEpisode, LogLimits, scan_log
 from agentgym_flow.errors import BadLog, BadSubmission
-from agentgym_flow.leaderboard.files import ROOT, SUBMISSIONS, BoardRecord, DigestOrNone, Share
+from agentgym_flow.leaderboard.files import ROOT, SUBMISSIONS, BoardRecord, DigestOrNone, Share, whole
 from agentgym_flow.leaderboard.statistics import clustered_mean
 from agentgym_flow.leaderboard.submission import ATTESTED, Badge
 from agentgym_flow.leaderboard.track import Track, TrackEpisode
@@ -149,7 +149,9 @@ class SubmissionVerdict(BoardRecord, frozen=True):
         schema: `SCHEMA`.
     """
 
-    submission: Annotated[str, Meta(pattern="^[a-z0-9-]{1,64}/20[0-9]{2}-[01][0-9]-[0-3][0-9]-[a-z0-9-]{1,64}$")]
+    submission: Annotated[
+        str, whole("[a-z0-9-]{1,64}/20[0-9]{2}-[01][0-9]-[0-3][0-9]-[a-z0-9-]{1,64}", "<track>/<date>-<name>")
+    ]
     submission_sha256: DigestOrNone = ""
     track_sha256: DigestOrNone = ""
     accepted: bool = False
