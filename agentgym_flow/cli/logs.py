@@ -60,7 +60,13 @@ def verify(
     """
     paths = environments.data_paths(data)
     limits = LogLimits(
-        max_lines, max_bytes, max_line_bytes, max_actions, max_action_length, max_cpu_seconds, max_memory_mb
+        max_lines=max_lines,
+        max_bytes=max_bytes,
+        max_line_bytes=max_line_bytes,
+        max_actions=max_actions,
+        max_action_length=max_action_length,
+        max_cpu_seconds=max_cpu_seconds,
+        max_memory_mb=max_memory_mb,
     )
     with stderr().status("stepping") as status:
 

@@ -34,6 +34,7 @@ from agentgym_flow.leaderboard.files import (
     whole,
 )
 from agentgym_flow.leaderboard.track import Track
+from agentgym_flow.prompts.templates import published_of, templates_of
 
 SCHEMA = "agentgym_flow.submission/1"
 """The `schema` of a `submission.yaml`."""
@@ -213,17 +214,26 @@ SAME_DATA, ZERO_SHOT, TEN_MINUTES = "same data", "zero-shot", "ten minutes"
 NO_MODEL, SHORT, TEXT, NUMERIC = CLASSES = ("none", "compact", "text", "numeric")
 """The classes of prompts. Entries of different classes are in separate tables. `none` is for scripts."""
 
+OWN = "own"
+"""The name of a prompt that is not part of the package."""
+
 _CLASS_OF = {"none": NO_MODEL, "compact": SHORT, "compact-turned": SHORT, "choice": SHORT, "numeric": NUMERIC}
 
 
 def class_of(prompt: str) -> str:
-    """Return the class of a prompt template. Unknown templates are texts."""
+    """Return the class of a prompt template. Published and own prompts are texts."""
     return _CLASS_OF.get(prompt, TEXT)
 
 
 def check_rules(entry: Folder, track: Track) -> None:
     """Raise `BadSubmission` at the first rule of the track that the submission's description breaks."""
     about, training = entry.about, entry.about.training
+    known = [NO_MODEL, *templates_of(track.env_id), *published_of(track.env_id), OWN]
+    if about.prompt not in known:
+        raise BadSubmission(
+            f"{ABOUT}: prompt: {track.env_id} has no prompt template {about.prompt!r}; name one of {', '.join(known)}, "
+            f"where {OWN} is for a prompt that is not part of the package"
+        )
     admitted = {class_of(prompt) for prompt in track.prompts} | ({NO_MODEL} if track.rules != ZERO_SHOT else set())
     if class_of(about.prompt) not in admitted:
         raise BadSubmission(f"{ABOUT}: prompt: track {track.name} admits {', '.join(track.prompts)}")

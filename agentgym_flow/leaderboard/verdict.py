@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -41,8 +42,11 @@ class Claims:
     steps: NDArray[np.int64]
 
 
-def claims(log: Path, track: Track, limits: LogLimits) -> Claims:
-    """Return the claims of a log. Raises `BadSubmission` at the first wrong line, or if an episode is missing."""
+def claims(log: Path, track: Track, limits: LogLimits, on_line: Callable[[int], None] | None = None) -> Claims:
+    """Return the claims of a log. Raises `BadSubmission` at the first wrong line, or if an episode is missing.
+
+    `on_line` is called with the number of each line; `within` limits the time so.
+    """
     rows = {task.number: row for row, task in enumerate(track.tasks)}
     expected = {start: rows[start.task] for start in track.starts()}
     shape = len(track.tasks), track.attempts
@@ -51,6 +55,8 @@ def claims(log: Path, track: Track, limits: LogLimits) -> Claims:
     for number, found in scan_log(log, limits):
         if isinstance(found, BadLog):
             raise BadSubmission(f"{found}")
+        if on_line is not None:
+            on_line(number)
         where = f"{log.name} line {number}"
         _check_settings(found, track, settings, where)
         row = expected.get(start := TrackEpisode(found.task, found.seed, found.attempt))

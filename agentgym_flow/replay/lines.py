@@ -143,7 +143,7 @@ class LineChecker:
         """Return the result for a line. Raises only `KeyboardInterrupt`."""
         where = f"{self._plan.name} line {number}"
         try:
-            logged = read_line(raw, where)
+            logged = read_line(raw, where, self._plan.limits)
         except MemoryError:
             logged = BeyondLimits(f"{where}: reading it needs more memory than allowed (max_memory_mb)")
         if isinstance(logged, BadLog):

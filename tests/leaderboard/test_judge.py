@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentgym_flow.envs import make_text_env
+from agentgym_flow.leaderboard import judge as judging
 from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.submission import ABOUT, README
 from agentgym_flow.leaderboard.track import Track, make_track
@@ -96,8 +97,21 @@ HOSTILE: dict[str, tuple[dict[str, bytes], str, str]] = {
     "an integer of a million digits": (
         files(packed([lines()[0].replace('"seed":0', '"seed":' + "9" * 10**6), *lines()[1:]])),
         "coverage",
-        "not JSON",
+        "line 1: an integer has too many digits",
     ),
+    "a number too large": (
+        files(packed([lines()[0].replace('"seed":0', '"seed":0,"meta":{"a":1e999}'), *lines()[1:]])),
+        "coverage",
+        "line 1: the number 1e999 is beyond the largest one that fits",
+    ),
+    "a name twice in a line": (
+        files(packed([lines()[0].replace('"seed":0', '"seed":0,"seed":0'), *lines()[1:]])),
+        "coverage",
+        "line 1: the name 'seed' occurs twice",
+    ),
+    "deep remarks": (files(packed(edited(0, meta={"a": [[[[[[[[1]]]]]]]]}))), "coverage", "meta has depth 9"),
+    "many remarks": (files(packed(edited(0, meta={"a": [0] * (1 << 17)}))), "coverage", "more than max_meta_values="),
+    "long remarks": (files(packed(edited(0, meta={"a": "x" * (1 << 18)}))), "coverage", "more than max_meta_characters="),
     "a forged success": (files(packed(edited(0, success=not FIRST["success"]))), "steps", "success"),
     "a forged score": (files(packed(edited(0, score=0.5))), "steps", "score"),
     "a forged reward": (files(packed(edited(0, rewards=[5.0, *FIRST["rewards"][1:]]))), "steps", "reward"),
@@ -115,6 +129,28 @@ def test_a_hostile_entry_is_refused_by_name(tmp_path: Path, name: str) -> None:
     assert verdict.reason is not None
     assert verdict.reason.check == check
     assert message in verdict.reason.message
+
+
+def test_a_small_file_with_many_values_is_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Each line is below the limits; 66 kB of such lines, compressed, took 26 CPU-seconds to check, and 43 to render.
+    monkeypatch.setattr(judging, "MOST_VALUES", 5_000)
+    monkeypatch.setattr("agentgym_flow.episodes.log.LoggedEpisode.parse", lambda *_: pytest.fail("it was parsed"))
+    content = files(packed([f'{{"meta":{{"a":[{"[],[]," * 2_000}0]}}}}'] * 12))
+    verdict = judged(tmp_path, content)
+    assert verdict.reason is not None
+    assert "more values than max_values=5000; not read further" in verdict.reason.message
+
+
+@pytest.mark.parametrize("check", ["coverage", "steps"])
+def test_reading_and_replaying_share_a_time_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: str
+) -> None:
+    clock = iter([0.0] * (1 if check == "coverage" else 13) + [301.0] * 99)
+    monkeypatch.setattr("agentgym_flow.leaderboard.judge.time.monotonic", lambda: next(clock))
+    verdict = judged(tmp_path, files())
+    assert verdict.reason is not None
+    assert verdict.reason.check == check
+    assert verdict.reason.message == "episodes.jsonl.gz: not done after 300 seconds, at line 1"
 
 
 def test_order_does_not_matter(tmp_path: Path) -> None:
