@@ -66,6 +66,13 @@ HOSTILE: dict[str, tuple[dict[str, bytes], str, str]] = {
     "an unknown entry": (about("prompt: none", "prompt: none\nscore: 1.0"), "files", "score"),
     "no such day": (about("2026-11-23", "2026-11-31"), "files", "no day"),
     "a script as link": (about("prompt: none", "prompt: none\nlink: javascript:alert(1)"), "files", "link"),
+    "an invented prompt": (about("prompt: none", "prompt: best"), "rules", "has no prompt template 'best'; name one of none,"),
+    "an unseen character": (about("The expert", '"The\\u200bexpert"'), "files", "title' must be text without control"),
+    "a link with a password": (
+        about("prompt: none", "prompt: none\nlink: https://me:word@example.org"),
+        "files",
+        "names no user or password",
+    ),
     "another place": (about("name: expert", "name: other"), "files", "the folder is"),
     "no badge": (about("replayed", "verified"), "files", "badge"),
     "reproduced without weights": (about("badge: replayed", "badge: reproduced"), "files", "needs policy/config.json"),
@@ -139,18 +146,6 @@ def test_a_small_file_with_many_values_is_not_parsed(tmp_path: Path, monkeypatch
     verdict = judged(tmp_path, content)
     assert verdict.reason is not None
     assert "more values than max_values=5000; not read further" in verdict.reason.message
-
-
-@pytest.mark.parametrize("check", ["coverage", "steps"])
-def test_reading_and_replaying_share_a_time_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: str
-) -> None:
-    clock = iter([0.0] * (1 if check == "coverage" else 13) + [301.0] * 99)
-    monkeypatch.setattr("agentgym_flow.leaderboard.judge.time.monotonic", lambda: next(clock))
-    verdict = judged(tmp_path, files())
-    assert verdict.reason is not None
-    assert verdict.reason.check == check
-    assert verdict.reason.message == "episodes.jsonl.gz: not done after 300 seconds, at line 1"
 
 
 def test_order_does_not_matter(tmp_path: Path) -> None:

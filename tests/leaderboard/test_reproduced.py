@@ -125,7 +125,7 @@ def test_hostile_weights_are_refused(tmp_path: Path, name: str) -> None:
     ("old", "new", "message"),
     [
         ("prompt: compact", "prompt: text", "no fixed vocabulary"),
-        ("prompt: compact", "prompt: nothing", "Unknown prompt template"),
+        ("prompt: compact", "prompt: own", "Unknown prompt template"),
     ],
 )
 def test_a_prompt_without_words_of_its_own_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
