@@ -205,9 +205,10 @@ def test_what_goes_beyond_a_limit_is_told_by_its_name(tmp_path: Path) -> None:
     assert all("not JSON" in told[number] for number in (5, 6))
     assert "line 7: lists and objects are nested too deeply" in told[7]
     assert "3 actions are more than max_actions=2" in sentences(verify_log(log, limits=LogLimits(max_actions=2)))[1]
-    assert "line 2: meta has characters 9,001, more than max_meta_characters=100" in sentences(
-        verify_log(log, limits=LogLimits(max_meta_characters=100))
-    )[2]
+    assert (
+        "line 2: meta has characters 9,001, more than max_meta_characters=100"
+        in sentences(verify_log(log, limits=LogLimits(max_meta_characters=100)))[2]
+    )
     short = verify_log(log, limits=LogLimits(max_lines=3))
     assert (short.episodes, sentences(short)[4]) == (4, "log.jsonl: more lines than max_lines=3; not read further")
     short = verify_log(log, limits=LogLimits(max_bytes=2000))

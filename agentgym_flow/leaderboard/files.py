@@ -47,7 +47,7 @@ def whole(pattern: str, description: str, **limits: int) -> Meta:
     return Meta(pattern=f"^{pattern}$(?!\\n)", description=description, **limits)
 
 
-_UNSEEN = (  # controls, halves of characters, fillers, private use, and what joins, tags or turns around other characters
+_UNSEEN = (  # controls, halves of characters, fillers, private use, and what joins, tags or turns other characters
     r"\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800"
     r"\u3164\ud800-\uf8ff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff" + "\U0001d173-\U0001d17a\U000e0000-\U0010ffff"
 )

@@ -49,6 +49,9 @@ TRAINING = "training.yaml"
 
 WEIGHTS, MODEL_CONFIG = "policy/model.safetensors", "policy/config.json"
 
+VOCABULARY = "vocabulary"
+"""The entry of `MODEL_CONFIG` with the words of the weights, in the order of their tokens."""
+
 MOST_BYTES: Mapping[str, int] = {
     ABOUT: 1 << 14,
     LOG: 20 << 20,
@@ -313,9 +316,22 @@ def make_submission(
                 if not given.is_file():
                     raise BadSubmission(f"{given} is missing: name the folder in which the policy was saved")
                 shutil.copyfile(given, partial / name)
+            _add_words(partial / MODEL_CONFIG, policy / "tokenizer.json")
             if half:
                 _halve(partial / WEIGHTS)
     return place
+
+
+def _add_words(config: Path, tokenizer: Path) -> None:
+    """Write the words of the weights into their `config.json`, because a prompt template may get other words later."""
+    if not tokenizer.is_file():
+        return
+    told = json.loads(tokenizer.read_bytes())
+    special = {token["content"] for token in told["added_tokens"]}
+    tokens = told["model"]["vocab"]
+    if told["model"]["type"] == "WordLevel":
+        words = [word for word in sorted(tokens, key=tokens.__getitem__) if word not in special]
+        config.write_text(json.dumps({**json.loads(config.read_bytes()), VOCABULARY: words}, indent=1) + "\n", "utf-8")
 
 
 def _halve(weights: Path) -> None:

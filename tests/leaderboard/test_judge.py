@@ -66,7 +66,11 @@ HOSTILE: dict[str, tuple[dict[str, bytes], str, str]] = {
     "an unknown entry": (about("prompt: none", "prompt: none\nscore: 1.0"), "files", "score"),
     "no such day": (about("2026-11-23", "2026-11-31"), "files", "no day"),
     "a script as link": (about("prompt: none", "prompt: none\nlink: javascript:alert(1)"), "files", "link"),
-    "an invented prompt": (about("prompt: none", "prompt: best"), "rules", "has no prompt template 'best'; name one of none,"),
+    "an invented prompt": (
+        about("prompt: none", "prompt: best"),
+        "rules",
+        "has no prompt template 'best'; name one of none,",
+    ),
     "an unseen character": (about("The expert", '"The\\u200bexpert"'), "files", "title' must be text without control"),
     "a link with a password": (
         about("prompt: none", "prompt: none\nlink: https://me:word@example.org"),
@@ -118,7 +122,11 @@ HOSTILE: dict[str, tuple[dict[str, bytes], str, str]] = {
     ),
     "deep remarks": (files(packed(edited(0, meta={"a": [[[[[[[[1]]]]]]]]}))), "coverage", "meta has depth 9"),
     "many remarks": (files(packed(edited(0, meta={"a": [0] * (1 << 17)}))), "coverage", "more than max_meta_values="),
-    "long remarks": (files(packed(edited(0, meta={"a": "x" * (1 << 18)}))), "coverage", "more than max_meta_characters="),
+    "long remarks": (
+        files(packed(edited(0, meta={"a": "x" * (1 << 18)}))),
+        "coverage",
+        "more than max_meta_characters=",
+    ),
     "a forged success": (files(packed(edited(0, success=not FIRST["success"]))), "steps", "success"),
     "a forged score": (files(packed(edited(0, score=0.5))), "steps", "score"),
     "a forged reward": (files(packed(edited(0, rewards=[5.0, *FIRST["rewards"][1:]]))), "steps", "reward"),

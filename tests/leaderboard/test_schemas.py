@@ -72,7 +72,9 @@ def test_the_files_of_the_board_follow_the_schemas(name: str) -> None:
 
 def patterns(schema: Any) -> Iterator[str]:
     """Yield all patterns in a JSON Schema."""
-    for name, inner in schema.items() if isinstance(schema, dict) else enumerate(schema if type(schema) is list else ()):
+    for name, inner in (
+        schema.items() if isinstance(schema, dict) else enumerate(schema if type(schema) is list else ())
+    ):
         yield from (inner,) if name == "pattern" else patterns(inner)
 
 
