@@ -39,12 +39,12 @@ class BoardRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of a file of the leaderboards, or a part of it. The folder `schemas` has it as JSON Schema."""
 
 
-def whole(pattern: str, description: str, **limits: int) -> Meta:
+def whole(pattern: str, description: str, least: int | None = None, most: int | None = None) -> Meta:
     """Return the constraint that a whole text matches a pattern; the description completes "must be ...".
 
     `$` alone also matches before a final newline in Python, but not in the languages that read the JSON Schemas.
     """
-    return Meta(pattern=f"^{pattern}$(?!\\n)", description=description, **limits)
+    return Meta(pattern=f"^{pattern}$(?!\\n)", description=description, min_length=least, max_length=most)
 
 
 _UNSEEN = (  # controls, halves of characters, fillers, private use, and what joins, tags or turns other characters
@@ -65,7 +65,7 @@ def plain_text(most: int, *, empty: bool = False, lines: bool = False) -> Meta:
     controls = r"\u0000-\u0008\u000b-\u001f" if lines else r"\u0000-\u001f"
     seen = r"(?=[\s\S]*\S)" if not empty else ""
     what = _PLAIN if empty else f"{_PLAIN}, and not blank"
-    return whole(f"{seen}[^{controls}{_UNSEEN}]*", what, max_length=most, **({} if empty else {"min_length": 1}))
+    return whole(f"{seen}[^{controls}{_UNSEEN}]*", what, None if empty else 1, most)
 
 
 Text = Annotated[str, plain_text(100)]

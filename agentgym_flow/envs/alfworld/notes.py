@@ -111,16 +111,16 @@ _kept = [0]
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _beginning(introduction: str, kind: type[ALFWorldNotes]) -> ALFWorldNotes:
-    return kind({})
+def _beginning(introduction: str, first: bool) -> ALFWorldNotes:
+    return FirstNotes({}) if first else ALFWorldNotes({})
 
 
-def notes_of(policy_input: PromptContext, kind: type[ALFWorldNotes] = ALFWorldNotes) -> ALFWorldNotes:
-    """Return the notes of an episode until now."""
+def notes_of(policy_input: PromptContext, *, first: bool = False) -> ALFWorldNotes:
+    """Return the notes of an episode until now; `FirstNotes` if `first`."""
     if _kept[0] > _MOST_NOTES:
         _beginning.cache_clear()
         _kept[0] = 0
-    notes = _beginning(policy_input.episode.observation, kind)
+    notes = _beginning(policy_input.episode.observation, first)
     for turn in policy_input.episode.turns:
         notes = notes.after(turn.action, turn.next_observation)
     return notes

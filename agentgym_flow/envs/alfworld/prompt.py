@@ -84,19 +84,19 @@ class ALFWorldCompactPrompt(IndexTemplate):
     """
 
     vocabulary = VOCABULARY
-    notes = ALFWorldNotes
+    _is_first = False
 
     def written(self, policy_input: PromptContext) -> IndexedPrompt:
         """Return the words for the present situation."""
         commands = tuple(policy_input.info["admissible_actions"])
-        return _written(policy_input.info["goal"], notes_of(policy_input, self.notes), commands)
+        return _written(policy_input.info["goal"], notes_of(policy_input, first=self._is_first), commands)
 
 
 class _FirstCompactPrompt(ALFWorldCompactPrompt):
     """The prompt without the sixth feature, and with walks to places of no use: the one of weights with 164 tokens."""
 
     vocabulary = tuple(word for word in VOCABULARY if word != "again")
-    notes = FirstNotes
+    _is_first = True
 
 
 ALFWorldCompactPrompt.earlier = (_FirstCompactPrompt(),)
