@@ -44,6 +44,7 @@ def judge(
     jobs: int | None = None,
     make_policy: MakePolicy | None = None,
     secret: str = "",
+    require_sandbox: bool = False,
 ) -> SubmissionVerdict:
     """Return the verdict on the submission in a folder. Problems of the submission never raise.
 
@@ -55,8 +56,10 @@ def judge(
         jobs: the number of processes for replay; None for one per core.
         make_policy: makes policies from submitted weights; None if PyTorch is not installed.
         secret: the secret of the season, with which fresh tasks are drawn. Empty for a rehearsal.
+        require_sandbox: replay nothing unless the sandbox of `verify_log` is strong.
 
     Raises:
+        SandboxUnavailable: the sandbox is required, and this machine cannot build it.
         MissingExtra: weights are submitted, and `make_policy` is None.
         BadTrack, BadSeason: a file of the leaderboards is damaged.
         BadSetting: `secret` is not the secret of the season.
@@ -78,7 +81,16 @@ def judge(
         in_time = within(MOST_SECONDS, LOG)
         said = claims(folder / LOG, track, limits, in_time)
         check = "steps"
-        found = verify_log(folder / LOG, data, jobs=jobs, limits=limits, expect=track.episodes, on_line=in_time)
+        found = verify_log(
+            folder / LOG,
+            data,
+            jobs=jobs,
+            limits=limits,
+            expect=track.episodes,
+            on_line=in_time,
+            require_sandbox=require_sandbox,
+        )
+        verdict = replace(verdict, sandbox=found.sandbox)
         if not found.ok:
             if found.divergences:
                 line, first = found.divergences[0]

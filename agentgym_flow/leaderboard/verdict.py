@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -100,6 +100,9 @@ def _words(start: TrackEpisode) -> str:
 SCHEMA: Final = "agentgym_flow.verdict/1"
 """The `schema` of a verdict."""
 
+ADDED: Mapping[str, object] = {"sandbox": ""}
+"""The fields that older verdicts lack, and what is read instead."""
+
 AGAIN = "agentgym-flow leaderboard check {folder}"
 """The command that repeats the checks. It draws the same fresh tasks once the season's secret is revealed."""
 
@@ -150,6 +153,8 @@ class SubmissionVerdict(BoardRecord, frozen=True):
         by_type: the metric for each type of task.
         scores: the metric by task and attempt, in the order of the track.
         steps: the number of actions by task and attempt.
+        sandbox: how the processes that replayed the log were isolated, see `LogVerdict`; `unused` if it was refused
+            before, empty in verdicts that are older than this field.
         again: the command that repeats the checks; empty if the submission was rejected.
         package: the version of the package that ran the checks.
         schema: `SCHEMA`.
@@ -170,6 +175,7 @@ class SubmissionVerdict(BoardRecord, frozen=True):
     by_type: dict[str, Mean] = field(default_factory=dict)
     scores: list[list[Share]] = field(default_factory=list)
     steps: list[list[Annotated[int, Meta(ge=0)]]] = field(default_factory=list)
+    sandbox: Literal["strong", "limited", "none", "unused", ""] = "unused"
     again: Annotated[str, Meta(max_length=400)] = ""
     package: Annotated[str, Meta(max_length=40)] = __version__
     schema: Literal["agentgym_flow.verdict/1"] = SCHEMA
@@ -178,6 +184,7 @@ class SubmissionVerdict(BoardRecord, frozen=True):
     def read(cls, path: Path) -> Self:
         """Return the verdict in a file. Raises `BadSubmission` if it is malformed."""
         value = decode_file(path.read_bytes(), BadSubmission, path.name)
+        value = {**ADDED, **value} if isinstance(value, dict) else value
         verdict = typed(value, cls, BadSubmission, path.name)
         for name in cls.__struct_fields__:
             if name not in value:

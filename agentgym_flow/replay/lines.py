@@ -31,6 +31,7 @@ class LinePlan:
         limits: the limits for a line.
         fetch: whether environments may download data.
         keep: keys of `info` to store with the turns of the replayed episodes; None if these are not needed.
+        require_sandbox: whether nothing may be checked in a sandbox that is not `strong`.
     """
 
     name: str
@@ -38,6 +39,7 @@ class LinePlan:
     limits: LogLimits
     fetch: bool
     keep: Sequence[str] | None
+    require_sandbox: bool = False
 
 
 _NOTHING = ReplayOutcome()

@@ -7,6 +7,7 @@ line uses up its CPU time, a timer of the kernel ends the process, even in C cod
 from __future__ import annotations
 
 import gc
+import json
 import mmap
 import multiprocessing
 import os
@@ -18,13 +19,14 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from agentgym_flow.errors import BadLog
+from agentgym_flow.errors import BadLog, SandboxUnavailable
 from agentgym_flow.replay.lines import Line, LineChecker, LinePlan, LineResult
 from agentgym_flow.sandbox.box import confine
+from agentgym_flow.sandbox.verdict import LEVELS, Machine
 
 if sys.platform != "win32":  # on Windows this module can only be imported
     import resource
@@ -53,15 +55,15 @@ class Worker:
 
     Attributes:
         connection: the connection; it is readable if the process has sent a message or ended.
-        walls: the layers of its sandbox, after its first message.
+        machine: its sandbox, after its first message; until then, no wall stands.
         give_up_at: the deadline for its next message, on the clock `time.monotonic`.
     """
 
     def __init__(self, plan: LinePlan, scratch: Path) -> None:
-        self._limits = plan.limits
+        self._limits, self._requires = plan.limits, plan.require_sandbox
         self._line = mmap.mmap(-1, 8)  # shared memory: the number of the present line, 0 for none
         self.connection, theirs = multiprocessing.Pipe()
-        self.walls: tuple[str, ...] = ()
+        self.machine = Machine("none", ())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # forking without the other threads is intended
             self._pid = os.fork()
@@ -85,7 +87,10 @@ class Worker:
             self.connection.send(lines)
 
     def take(self) -> tuple[list[LineResult], str]:
-        """Return new results, and the state of the process: `"busy"`, `"idle"`, `"retired"` or `"ended"`."""
+        """Return new results, and the state of the process: `"busy"`, `"idle"`, `"retired"` or `"ended"`.
+
+        Raises `SandboxUnavailable` if the plan requires a strong sandbox, and the process has none.
+        """
         self._wait_again()
         try:
             message = self.connection.recv_bytes()
@@ -93,7 +98,13 @@ class Worker:
             return [], "ended"
         kind, rest = message[:1], message[1:]
         if kind == _WALLS:
-            self.walls = tuple(rest.decode("ascii").split())
+            self.machine = Machine(**json.loads(rest))
+            if self._requires and self.machine.level != "strong":
+                raise SandboxUnavailable(
+                    f"The sandbox of verification is {self.machine.level} on this machine, and strong is required. "
+                    f"Missing: {'; '.join(f'{wall}: {why}' for wall, why in self.machine.missing.items())}. Use a "
+                    "newer kernel, or a container that allows Landlock and filters of system calls."
+                )
             return [], "busy"
         found = [LineResult.from_json(line) for line in rest.splitlines()]
         return found, {_FOUND: "busy", _DONE: "idle", _RETIRED: "retired"}[kind]
@@ -124,8 +135,10 @@ def _run(connection: Connection, plan: LinePlan, scratch: Path, current: mmap.mm
     """Check lines until the parent closes the connection."""
     gc.freeze()  # keep the memory from before the fork shared with the parent
     _settle(plan, scratch)
-    walls = () if plan.fetch else confine(str(scratch))
-    connection.send_bytes(_WALLS + " ".join(walls).encode("ascii"))
+    machine = Machine("none", ()) if plan.fetch else confine(str(scratch))
+    connection.send_bytes(_WALLS + json.dumps(asdict(machine)).encode("ascii"))
+    if plan.require_sandbox and machine.level != "strong":
+        return
     at_start, lines = _memory_mb(_RESIDENT), 0
     with LineChecker(plan) as checker:
         while True:
@@ -202,7 +215,7 @@ class CheckerPool:
         scratch: the only folder in which the processes may write.
 
     Attributes:
-        walls: the layers of the sandbox, after the first message of a process.
+        sandbox: the weakest sandbox of a process, after its first message; None before.
     """
 
     def __init__(self, plan: LinePlan, jobs: int, scratch: Path) -> None:
@@ -211,10 +224,10 @@ class CheckerPool:
         self._busy: dict[Worker, _Batch] = {}
         self._todo: deque[_Batch] = deque()
         self._finished: dict[int, _Batch] = {}
-        self.walls: tuple[str, ...] = ()
+        self.sandbox: Machine | None = None
 
     def check(self, lines: Iterator[tuple[int, bytes | BadLog]]) -> Iterator[LineResult]:
-        """Yield the result for each line. The processes end with the iteration."""
+        """Yield the result for each line. The processes end with the iteration. Raises as `Worker.take`."""
         batches = _batches(lines)
         told = taken = 0
         more = True
@@ -254,7 +267,8 @@ class CheckerPool:
             if worker.connection in ready:
                 found, state = worker.take()
                 batch.note(found)
-                self.walls = worker.walls or self.walls
+                if self.sandbox is None or LEVELS.index(worker.machine.level) < LEVELS.index(self.sandbox.level):
+                    self.sandbox = worker.machine
             elif time.monotonic() > worker.give_up_at:
                 state = "stuck"
             else:

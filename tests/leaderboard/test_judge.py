@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import random
+import sys
 from pathlib import Path
 from typing import get_args
 
@@ -13,13 +14,18 @@ import pytest
 from entries import PLACE, TRACK, YAML, board, edited, files, lines, packed, track, write
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
+from typer.testing import CliRunner
 
+from agentgym_flow.cli import app
 from agentgym_flow.envs import make_text_env
+from agentgym_flow.errors import BadSubmission, SandboxUnavailable
 from agentgym_flow.leaderboard import judge as judging
 from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.submission import ABOUT, README
 from agentgym_flow.leaderboard.track import Track, make_track
 from agentgym_flow.leaderboard.verdict import Check, SubmissionVerdict
+from agentgym_flow.sandbox import Machine
 
 
 def judged(folder: Path, content: dict[str, bytes], place: tuple[str, str] = PLACE) -> SubmissionVerdict:
@@ -154,6 +160,35 @@ def test_a_small_file_with_many_values_is_not_parsed(tmp_path: Path, monkeypatch
     verdict = judged(tmp_path, content)
     assert verdict.reason is not None
     assert "more values than max_values=5000; not read further" in verdict.reason.message
+
+
+def test_the_sandbox_stands_in_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, root = write(tmp_path / "entry", files()), board(tmp_path)
+    assert judge(folder, PLACE, root, jobs=0).sandbox == "none"
+    assert judge(write(tmp_path / "other", files(packed([]))), PLACE, root, jobs=0).sandbox == "unused", (
+        "refused before"
+    )
+    if sys.platform == "linux":
+        missing = {"landlock": "Function not implemented"}
+        monkeypatch.setattr("agentgym_flow.replay.workers.confine", lambda _: Machine("limited", ("network",), missing))
+        assert judge(folder, PLACE, root, jobs=1).sandbox == "limited"
+        with pytest.raises(SandboxUnavailable, match="landlock: Function not implemented"):
+            judge(folder, PLACE, root, jobs=1, require_sandbox=True)
+        said = CliRunner().invoke(app, ["leaderboard", "check", str(folder), "--root", str(root), "--require-sandbox"])
+        assert said.exit_code == 1, "it is in the wrong folder, so nothing is replayed"
+        entry = write(tmp_path / "submissions" / PLACE[0] / PLACE[1], files())
+        said = CliRunner().invoke(app, ["leaderboard", "check", str(entry), "--root", str(root), "--require-sandbox"])
+        assert (said.exit_code, "landlock: Function not implemented" in said.output) == (2, True)
+
+
+def test_a_verdict_older_than_a_field_is_read(tmp_path: Path) -> None:
+    verdict, file = judge(write(tmp_path / "entry", files()), PLACE, board(tmp_path), jobs=0), tmp_path / "verdict.json"
+    value = json.loads(verdict.text())
+    file.write_text(json.dumps({name: one for name, one in value.items() if name != "sandbox"}))
+    assert SubmissionVerdict.read(file) == replace(verdict, sandbox="")
+    file.write_text(json.dumps({name: one for name, one in value.items() if name != "badge"}))
+    with pytest.raises(BadSubmission, match="field 'badge' is missing"):
+        SubmissionVerdict.read(file)
 
 
 def test_order_does_not_matter(tmp_path: Path) -> None:
