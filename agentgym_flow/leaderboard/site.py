@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,10 +13,11 @@ from markupsafe import Markup
 from agentgym_flow._util.files import write_folder_atomically
 from agentgym_flow._util.values import printable
 from agentgym_flow.episodes import Episode, Group, LoggedEpisode, scan_log, write_log
+from agentgym_flow.errors import BadSubmission
 from agentgym_flow.leaderboard.board import Entry, Leaderboard, achieved_within, boards, outcomes
 from agentgym_flow.leaderboard.eval_results import eval_result
 from agentgym_flow.leaderboard.files import SITE
-from agentgym_flow.leaderboard.judge import limits_of
+from agentgym_flow.leaderboard.judge import limits_of, within
 from agentgym_flow.leaderboard.season import definitions
 from agentgym_flow.leaderboard.submission import LOG
 from agentgym_flow.leaderboard.track import Track
@@ -131,6 +132,9 @@ def _exported(board: Leaderboard, entry: Entry) -> str:
 MOST_EPISODES = 30
 """The largest number of episodes on the page of an entry."""
 
+MOST_SECONDS = 120.0
+"""The time limit for reading a log, and for replaying the episodes on a page. Honest entries take a few seconds."""
+
 MOST_CHARACTERS = 2_000_000
 """The approximate largest size of a page; if it is larger, it gets fewer episodes."""
 
@@ -152,10 +156,15 @@ class WatchedEpisodes(NamedTuple):
 
 
 def listed(entry: Entry, track: Track) -> list[EpisodeListing]:
-    """Return the lines of an entry's log, which was verified when the entry was accepted."""
-    return [
-        EpisodeListing(one.task, one.attempt, one.success, one.recording is not None) for one in _logged(entry, track)
-    ]
+    """Return the lines of an entry's log, which was verified when the entry was accepted.
+
+    Without them, an entry that needs more than `MOST_SECONDS` keeps its page, which has no episodes to watch.
+    """
+    lines = _logged(entry, track, within(MOST_SECONDS, entry.id))
+    try:
+        return [EpisodeListing(one.task, one.attempt, one.success, one.recording is not None) for one in lines]
+    except BadSubmission:
+        return []
 
 
 def chosen(lines: Sequence[EpisodeListing], most: int = MOST_EPISODES) -> list[list[EpisodeListing]]:
@@ -191,7 +200,8 @@ def watched(
 ) -> WatchedEpisodes:
     """Return the page with episodes of an entry's log.
 
-    It is empty on official data, because the site must not depend on the data of the machine that renders it.
+    It is empty on official data, because the site must not depend on the data of the machine that renders it, and if
+    replaying the episodes takes more than `MOST_SECONDS`.
 
     Args:
         entry: the entry.
@@ -201,9 +211,12 @@ def watched(
         footer: the footer of the page.
         jobs: the number of processes for replay; None for one per core.
     """
-    if track.data:
+    if track.data or not lines:
         return WatchedEpisodes()
-    tasks = _stepped(entry, track, chosen(lines), jobs)
+    try:
+        tasks = _stepped(entry, track, chosen(lines), jobs)
+    except BadSubmission:
+        return WatchedEpisodes()
     title = f"{entry.about.title} on {track.title}"
     while True:
         # Without a success, all potentials are unknown, and a graph would show nothing.
@@ -221,6 +234,7 @@ def _stepped(entry: Entry, track: Track, tasks: list[list[EpisodeListing]], jobs
     """Return episodes of an entry's log by task, replayed in the sandbox of verification."""
     wanted = {(line.task, line.attempt) for attempts in tasks for line in attempts}
     found: dict[tuple[int, int], Episode] = {}
+    in_time = within(MOST_SECONDS, entry.id)
 
     def keep(_: int, episode: Episode | None) -> None:
         if episode is not None:
@@ -228,13 +242,14 @@ def _stepped(entry: Entry, track: Track, tasks: list[list[EpisodeListing]], jobs
 
     with tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch, LOG)
-        write_log(log, (one for one in _logged(entry, track) if (one.task, one.attempt) in wanted))
-        verify_log(log, None, keep, (WORKFLOW,), jobs=jobs, limits=limits_of(track))
+        write_log(log, (one for one in _logged(entry, track, in_time) if (one.task, one.attempt) in wanted))
+        verify_log(log, None, keep, (WORKFLOW,), jobs=jobs, limits=limits_of(track), on_line=in_time)
     stepped = [[found.get((line.task, line.attempt)) for line in attempts] for attempts in tasks]
     return [kept for attempts in stepped if (kept := [one for one in attempts if one is not None])]
 
 
-def _logged(entry: Entry, track: Track) -> Iterator[LoggedEpisode]:
-    for _, one in scan_log(entry.path / LOG, limits_of(track)):
+def _logged(entry: Entry, track: Track, on_line: Callable[[int], None]) -> Iterator[LoggedEpisode]:
+    for number, one in scan_log(entry.path / LOG, limits_of(track)):
+        on_line(number)
         if isinstance(one, LoggedEpisode):
             yield one

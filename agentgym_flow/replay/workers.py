@@ -20,16 +20,17 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from agentgym_flow.episodes import Episode, LogLimits, read_line
-from agentgym_flow.errors import BadLog, BeyondLimits
+from agentgym_flow.errors import BadLog, BeyondLimits, SandboxUnavailable
 from agentgym_flow.replay.stepping import Divergence, Environments, ReplayOutcome, check, settings_of
 from agentgym_flow.sandbox.box import confine
+from agentgym_flow.sandbox.verdict import LEVELS, Machine
 
 Line = tuple[int, bytes]
 """The number of a line and the line."""
@@ -48,6 +49,7 @@ class LinePlan:
         limits: the limits for a line.
         fetch: whether environments may download data.
         keep: keys of `info` to store with the turns of the replayed episodes; None if these are not needed.
+        require_sandbox: whether nothing may be checked in a sandbox that is not `strong`.
     """
 
     name: str
@@ -55,6 +57,7 @@ class LinePlan:
     limits: LogLimits
     fetch: bool
     keep: Sequence[str] | None
+    require_sandbox: bool = False
 
 
 _NOTHING = ReplayOutcome()
@@ -160,7 +163,7 @@ class LineChecker:
         """Return the result for a line. Raises only `KeyboardInterrupt`."""
         where = f"{self._plan.name} line {number}"
         try:
-            logged = read_line(raw, where)
+            logged = read_line(raw, where, self._plan.limits)
         except MemoryError:
             logged = BeyondLimits(f"{where}: reading it needs more memory than allowed (max_memory_mb)")
         if isinstance(logged, BadLog):
@@ -202,15 +205,15 @@ class Worker:
 
     Attributes:
         connection: the connection; it is readable if the process has sent a message or ended.
-        walls: the layers of its sandbox, after its first message.
+        machine: its sandbox, after its first message; until then, no wall stands.
         give_up_at: the deadline for its next message, on the clock `time.monotonic`.
     """
 
     def __init__(self, plan: LinePlan, scratch: Path) -> None:
-        self._limits = plan.limits
+        self._limits, self._requires = plan.limits, plan.require_sandbox
         self._line = mmap.mmap(-1, 8)  # shared memory: the number of the present line, 0 for none
         self.connection, theirs = multiprocessing.Pipe()
-        self.walls: tuple[str, ...] = ()
+        self.machine = Machine("none", ())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # forking without the other threads is intended
             self._pid = os.fork()
@@ -234,7 +237,10 @@ class Worker:
             self.connection.send(lines)
 
     def take(self) -> tuple[list[LineResult], str]:
-        """Return new results, and the state of the process: `"busy"`, `"idle"`, `"retired"` or `"ended"`."""
+        """Return new results, and the state of the process: `"busy"`, `"idle"`, `"retired"` or `"ended"`.
+
+        Raises `SandboxUnavailable` if the plan requires a strong sandbox, and the process has none.
+        """
         self._wait_again()
         try:
             message = self.connection.recv_bytes()
@@ -242,7 +248,13 @@ class Worker:
             return [], "ended"
         kind, rest = message[:1], message[1:]
         if kind == _WALLS:
-            self.walls = tuple(rest.decode("ascii").split())
+            self.machine = Machine(**json.loads(rest))
+            if self._requires and self.machine.level != "strong":
+                raise SandboxUnavailable(
+                    f"The sandbox of verification is {self.machine.level} on this machine, and strong is required. "
+                    f"Missing: {'; '.join(f'{wall}: {why}' for wall, why in self.machine.missing.items())}. Use a "
+                    "newer kernel, or a container that allows Landlock and filters of system calls."
+                )
             return [], "busy"
         found = [LineResult.from_json(line) for line in rest.splitlines()]
         return found, {_FOUND: "busy", _DONE: "idle", _RETIRED: "retired"}[kind]
@@ -273,8 +285,10 @@ def _run(connection: Connection, plan: LinePlan, scratch: Path, current: mmap.mm
     """Check lines until the parent closes the connection."""
     gc.freeze()  # keep the memory from before the fork shared with the parent
     _settle(plan, scratch)
-    walls = () if plan.fetch else confine(str(scratch))
-    connection.send_bytes(_WALLS + " ".join(walls).encode("ascii"))
+    machine = Machine("none", ()) if plan.fetch else confine(str(scratch))
+    connection.send_bytes(_WALLS + json.dumps(asdict(machine)).encode("ascii"))
+    if plan.require_sandbox and machine.level != "strong":
+        return
     at_start, lines = _memory_mb(_RESIDENT), 0
     with LineChecker(plan) as checker:
         while True:
@@ -351,7 +365,7 @@ class CheckerPool:
         scratch: the only folder in which the processes may write.
 
     Attributes:
-        walls: the layers of the sandbox, after the first message of a process.
+        sandbox: the weakest sandbox of a process, after its first message; None before.
     """
 
     def __init__(self, plan: LinePlan, jobs: int, scratch: Path) -> None:
@@ -360,10 +374,10 @@ class CheckerPool:
         self._busy: dict[Worker, _Batch] = {}
         self._todo: deque[_Batch] = deque()
         self._finished: dict[int, _Batch] = {}
-        self.walls: tuple[str, ...] = ()
+        self.sandbox: Machine | None = None
 
     def check(self, lines: Iterator[tuple[int, bytes | BadLog]]) -> Iterator[LineResult]:
-        """Yield the result for each line. The processes end with the iteration."""
+        """Yield the result for each line. The processes end with the iteration. Raises as `Worker.take`."""
         batches = _batches(lines)
         told = taken = 0
         more = True
@@ -403,7 +417,8 @@ class CheckerPool:
             if worker.connection in ready:
                 found, state = worker.take()
                 batch.note(found)
-                self.walls = worker.walls or self.walls
+                if self.sandbox is None or LEVELS.index(worker.machine.level) < LEVELS.index(self.sandbox.level):
+                    self.sandbox = worker.machine
             elif time.monotonic() > worker.give_up_at:
                 state = "stuck"
             else:
