@@ -45,6 +45,7 @@ Link = Annotated[str, Meta(pattern=r'^https://[^\s"<>]{1,300}$')]
 Day = Annotated[str, Meta(pattern="^20[0-9]{2}-[01][0-9]-[0-3][0-9]$")]
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 DigestOrNone = Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")]
+Account = Annotated[str, Meta(pattern=r"^[a-z0-9_\[\]-]{0,60}$")]
 Share = Annotated[float, Meta(ge=0, le=1)]
 CoreSeconds = Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)]
 """An integer stays one: the digest of a track depends on it."""
