@@ -124,8 +124,8 @@ def _exported(board: Leaderboard, entry: Entry) -> str:
         entry.verdict.scores,
         DATASET,
         board.track.name,
-        date=entry.about.date,
-        notes=f"badge: {entry.verdict.badge}; prompt: {entry.about.prompt}",
+        date=entry.date,
+        notes=f"badge: {entry.badge}; prompt: {entry.about.prompt}",
     )
 
 
