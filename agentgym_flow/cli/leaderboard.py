@@ -121,17 +121,19 @@ def publish(
 def render(
     root: Root = Path(ROOT),
     check: Annotated[bool, typer.Option("--check")] = False,
+    files: str = "",
     jobs: Jobs = None,
 ) -> None:
     """Render the leaderboard site: self-contained pages. The same input files give the same bytes.
 
     Options:
+        files: The web address of the leaderboards' folder, for links to logs and weights; relative links without it.
         check: Write nothing, and exit with status 1 if the rendered site is out of date.
     """
     from agentgym_flow.leaderboard import site
 
     if not check:
-        site.render(root, jobs=jobs)
+        site.render(root, jobs=jobs, files=files)
         say(str(root / SITE / "index.html"))
     elif name := site.first_difference(root, jobs=jobs):
         say(f"{name} differs: run agentgym-flow leaderboard render and commit it")
@@ -268,10 +270,13 @@ def submit(
     policy: Path | None = None,
     link: str | None = None,
     model: str | None = None,
+    parameters: Annotated[int | None, typer.Option(min=0)] = None,
+    weights: str | None = None,
     greedy: Annotated[bool, typer.Option("--greedy")] = False,
     layout: str = "turn",
     half: Annotated[bool, typer.Option("--half")] = False,
     core_seconds: Annotated[float | None, typer.Option(min=0)] = None,
+    episodes: Annotated[int | None, typer.Option(min=0)] = None,
     source: Annotated[Path | None, typer.Option(dir_okay=False)] = None,
     training: Annotated[Path | None, typer.Option(dir_okay=False)] = None,
     root: Root = Path(ROOT),
@@ -293,10 +298,13 @@ def submit(
         policy: For reproduced: the folder with config.json and model.safetensors.
         link: A link to more information, https://...
         model: The name of the model.
+        parameters: The number of parameters of the model.
+        weights: A link to the open weights of the model, https://...
         greedy: Submitted weights choose the most likely token.
         layout: The prompt layout of submitted weights: turn or conversation.
         half: Store the weights in half precision.
         core_seconds: The cost of training, in core-seconds.
+        episodes: The number of episodes that the policy was trained on.
         source: The source file of the training. The site shows it; it is never run.
         training: For tracks where CI runs the training: the YAML file of its settings.
     """
@@ -307,9 +315,12 @@ def submit(
     check_name(name)
     about: dict[str, Any] = {"name": name, "badge": badge, "prompt": prompt, "title": title, "authors": author}
     about |= {"command": command, "training": {"environments": trained_in or [], "data": extra_data}}
-    about["training"] |= {} if core_seconds is None else {"core_seconds": core_seconds}
+    cost = {"core_seconds": core_seconds, "episodes": episodes}
+    about["training"] |= {name: value for name, value in cost.items() if value is not None}
     about |= {} if link is None else {"link": link}
-    about |= {} if model is None else {"model": {"name": model}}
+    card = {"name": model, "parameters": parameters, "weights": weights}
+    given = {name: value for name, value in card.items() if value is not None}
+    about |= {"model": given} if given else {}
     about |= {"sampling": {"greedy": True}} if greedy else {}
     about |= {"layout": layout} if layout != TURN else {}
     place = make_submission(run, about, root, policy=policy, half=half, source=source, training=training)

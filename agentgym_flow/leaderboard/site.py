@@ -15,14 +15,15 @@ from agentgym_flow._util.values import printable
 from agentgym_flow.episodes import Episode, Group, LoggedEpisode, scan_log, write_log
 from agentgym_flow.leaderboard.board import Entry, Leaderboard, achieved_within, boards, outcomes
 from agentgym_flow.leaderboard.eval_results import eval_result
+from agentgym_flow.leaderboard.facts import Bound, bounds, csv_table, how_to_submit, links, parameters, sections
 from agentgym_flow.leaderboard.files import SITE
 from agentgym_flow.leaderboard.judge import limits_of
 from agentgym_flow.leaderboard.season import definitions
-from agentgym_flow.leaderboard.submission import LOG
+from agentgym_flow.leaderboard.submission import LOG, class_of
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.replay import verify_log
 from agentgym_flow.report import render_report
-from agentgym_flow.report.charts import charts
+from agentgym_flow.report.charts import Curve, charts
 from agentgym_flow.report.page import WORKFLOW, failures_first
 from agentgym_flow.report.rendering import security_policy, source, templates
 
@@ -32,20 +33,24 @@ DATASET = "agentgym-flow/leaderboards"
 FOOTER = "Rendered by agentgym_flow."
 """The footer of every page. It has no version, because a release must not change pages with unchanged entries."""
 
+CSV = "entries.csv"
+"""The file with all entries of a board, and beside the index with those of all boards."""
+
 _PACKAGE = "agentgym_flow.leaderboard"
 
 
-def render(root: Path, *, jobs: int | None = None) -> None:
+def render(root: Path, *, jobs: int | None = None, files: str = "") -> None:
     """Write the site of the leaderboards below `root`, and replace an existing one at the end.
 
     Args:
         root: the folder of the leaderboards.
         jobs: the number of processes for replay; None for one per core.
+        files: the address of `root` on the web, for links to logs and weights; empty for links from the site to `root`.
 
     Raises `BadTrack` or `BadSubmission` if a file of the leaderboards is damaged.
     """
     with write_folder_atomically(root / SITE, replace=True) as partial:
-        for name, text in pages(root, jobs=jobs).items():
+        for name, text in pages(root, jobs=jobs, files=files).items():
             file = partial / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, "utf-8", newline="\n")
@@ -61,17 +66,18 @@ def first_difference(root: Path, *, jobs: int | None = None) -> str:
     return ""
 
 
-def pages(root: Path, *, jobs: int | None = None) -> dict[str, str]:
-    """Return the files of the site: name -> text."""
+def pages(root: Path, *, jobs: int | None = None, files: str = "") -> dict[str, str]:
+    """Return the files of the site: name -> text. The arguments are those of `render`."""
     found = boards(root)
     there = {board.track.name.removesuffix(f"-{board.track.season}") for board in found}
     awaited = [one for name, one in definitions(root).items() if name not in there]
-    made = {"index.html": _page("index.html.j2", "Leaderboards", boards=found, awaited=awaited)}
+    made: dict[str, str] = {}
+    recorded: dict[str, int] = {}
     for board in found:
-        track = board.track.name
+        track, lines_at = board.track.name, bounds(board, found)
+        sizes = {entry.id: parameters(entry) for entry in board.entries}
         logs = {entry.id: listed(entry, board.track) for entry in board.entries}
-        recorded = {name: sum(line.recorded for line in lines) for name, lines in logs.items()}
-        made[f"{track}/index.html"] = _page("board.html.j2", board.track.title, board=board, recorded=recorded)
+        recorded |= {f"{track}/{name}": sum(line.recorded for line in lines) for name, lines in logs.items()}
         for entry in board.entries:
             place = f"{track}/{entry.id}"
             back = [("All tracks", "../../index.html"), (board.track.title, "../index.html")]
@@ -82,22 +88,65 @@ def pages(root: Path, *, jobs: int | None = None) -> dict[str, str]:
                 entry.about.title,
                 board=board,
                 entry=entry,
-                recorded=recorded[entry.id],
-                watched=player.page,
+                recorded=recorded[place],
+                logged=[(line, player.places.get((line.task, line.attempt), 0)) for line in logs[entry.id]],
                 outcomes=outcomes(entry, board.track, player.places),
-                charts=charts([achieved_within(entry, board.track)]),
+                bounds=lines_at,
+                parameters=sizes[entry.id],
+                links=links(entry, files or "../../.."),
+                charts=charts([achieved_within(entry, board.track), *_levels(lines_at, board.track)]),
             )
             made[f"{place}/eval_results.yaml"] = _exported(board, entry)
             if player.page:
                 made[f"{place}/episodes.html"] = player.page
+        made[f"{track}/index.html"] = _page(
+            "board.html.j2",
+            board.track.title,
+            board=board,
+            recorded=recorded,
+            bounds=lines_at,
+            sections=sections(board),
+            parameters=sizes,
+            links={entry.id: links(entry, files or "../..") for entry in board.entries},
+            commands=how_to_submit(board.track),
+        )
+        made[f"{track}/{CSV}"] = csv_table([board], recorded)
+    made[CSV] = csv_table(found, recorded)
+    generated = [board.track for board in found if board.track.rules == "open" and not board.track.data]
+    examples = [*generated, *(board.track for board in found)]
+    made["index.html"] = _page(
+        "index.html.j2",
+        "Leaderboards",
+        boards=[(board, bounds(board, found)) for board in found],
+        legend=max((bounds(board, found) for board in found), key=len, default=[]),
+        awaited=awaited,
+        example=examples[0] if found else None,
+        commands=how_to_submit(examples[0]) if found else "",
+    )
     return made
+
+
+def _levels(found: Sequence[Bound], track: Track) -> list[Curve]:
+    """Return the scores of the floor and the ceiling as level lines for the chart of an entry."""
+    return [
+        Curve(
+            f"{one.name}, the {one.style}",
+            [0, track.max_steps],
+            [100 * score.mean] * 2,
+            x_label="steps",
+            y_label=f"{track.metric} (%)",
+        )
+        for one in found
+        if (score := one.score()) is not None
+    ]
 
 
 def _page(template: str, title: str, **parts: Any) -> str:
     style = source("page.css") + source("board.css", package=_PACKAGE)
-    script = source("sort.js", package=_PACKAGE)
+    script = source("tables.js", package=_PACKAGE)
     environment = templates(_PACKAGE)
     environment.filters |= {"percent": _percent, "place": _place, "settings": _settings, "breakable": _breakable}
+    environment.filters |= {"short": _short, "class_of": class_of, "short_id": lambda name: name.rpartition("/")[2]}
     return environment.get_template(template).render(
         title=title,
         footer=FOOTER,
@@ -115,6 +164,14 @@ def _percent(share: float) -> str:
 def _place(share: float) -> str:
     """Return the x coordinate of a share in the picture of an interval, which is 200 wide."""
     return f"{4 + 192 * share:.2f}"
+
+
+def _short(count: int) -> str:
+    """Return a number with three digits and a unit, such as `243 k` or `7.62 B`."""
+    for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if count >= size:
+            return f"{count / size:.3g}\u00a0{unit}"
+    return str(count)
 
 
 def _settings(kwargs: Mapping[str, Any]) -> str:
@@ -137,6 +194,9 @@ def _exported(board: Leaderboard, entry: Entry) -> str:
         notes=f"badge: {entry.verdict.badge}; prompt: {entry.about.prompt}",
     )
 
+
+OF_THE_LOG = "from the submitter's log. The score comes from other episodes, which CI played on fresh tasks."
+"""What the player says about the episodes of a reproduced entry."""
 
 MOST_EPISODES = 30
 """The largest number of episodes on the page of an entry."""
@@ -215,11 +275,12 @@ def watched(
         return WatchedEpisodes()
     tasks = _stepped(entry, track, chosen(lines), jobs)
     title = f"{entry.about.title} on {track.title}"
+    source_of = {"these episodes": OF_THE_LOG} if entry.verdict.season else {}
     while True:
         # Without a success, all potentials are unknown, and a graph would show nothing.
         groups = [Group(attempts) for attempts in tasks if any(one.success for one in attempts)]
         others = [one for attempts in tasks if not any(one.success for one in attempts) for one in attempts]
-        page = render_report(title=title, groups=groups, episodes=others, links=links, footer=footer)
+        page = render_report(title=title, summary=source_of, groups=groups, episodes=others, links=links, footer=footer)
         if len(page) <= MOST_CHARACTERS or len(tasks) <= 1:
             break
         tasks = tasks[: len(tasks) // 2]
