@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
 from agentgym_flow._util.files import write_folder_atomically
-from agentgym_flow._util.values import printable
+from agentgym_flow._util.values import decode_file, printable, typed
+from agentgym_flow.data import digest_of_files
 from agentgym_flow.episodes import Episode, Group, LoggedEpisode, scan_log, write_log
-from agentgym_flow.leaderboard.board import Entry, Leaderboard, achieved_within, boards, outcomes
+from agentgym_flow.errors import BadData
+from agentgym_flow.leaderboard.board import Entry, achieved_within, boards, outcomes
 from agentgym_flow.leaderboard.eval_results import eval_result
 from agentgym_flow.leaderboard.files import SITE
 from agentgym_flow.leaderboard.judge import limits_of
@@ -35,8 +41,21 @@ FOOTER = "Rendered by agentgym_flow."
 _PACKAGE = "agentgym_flow.leaderboard"
 
 
+INPUTS = "inputs.json"
+"""The file of the site that says from which inputs the pages of each entry were made."""
+
+
+class RenderedEntry(NamedTuple):
+    """The digest of everything that an entry's pages show, and its number of episodes with recorded responses."""
+
+    inputs: str
+    recorded: int
+
+
 def render(root: Path, *, jobs: int | None = None) -> None:
     """Write the site of the leaderboards below `root`, and replace an existing one at the end.
+
+    Entries whose inputs have not changed keep their pages of the existing site.
 
     Args:
         root: the folder of the leaderboards.
@@ -44,43 +63,92 @@ def render(root: Path, *, jobs: int | None = None) -> None:
 
     Raises `BadTrack` or `BadSubmission` if a file of the leaderboards is damaged.
     """
-    with write_folder_atomically(root / SITE, replace=True) as partial:
-        for name, text in pages(root, jobs=jobs).items():
+    site = root / SITE
+    made = pages(root, rendered=_rendered(site), jobs=jobs)
+    with write_folder_atomically(site, replace=True) as partial:
+        for place in json.loads(made[INPUTS]):
+            if f"{place}/index.html" not in made:
+                shutil.copytree(site / place, partial / place)
+        for name, text in made.items():
             file = partial / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, "utf-8", newline="\n")
 
 
-def pages(root: Path, *, jobs: int | None = None) -> dict[str, str]:
-    """Return the files of the site: name -> text."""
+def _rendered(site: Path) -> dict[str, RenderedEntry]:
+    """Return the entries of an existing site by their place; none if there is no site, or not one that can be read."""
+    try:
+        raw = (site / INPUTS).read_bytes()
+        entries = typed(decode_file(raw, BadData, INPUTS), dict[str, RenderedEntry], BadData, INPUTS)
+    except (OSError, BadData):
+        return {}
+    return {place: one for place, one in entries.items() if (site / place / "index.html").is_file()}
+
+
+def pages(
+    root: Path, *, rendered: Mapping[str, RenderedEntry] | None = None, jobs: int | None = None
+) -> dict[str, str]:
+    """Return the files of the site: name -> text. Entries `rendered` from the same inputs are left out."""
     found = boards(root)
     there = {board.track.name.removesuffix(f"-{board.track.season}") for board in found}
     awaited = [one for name, one in definitions(root).items() if name not in there]
     made = {"index.html": _page("index.html.j2", "Leaderboards", boards=found, awaited=awaited)}
+    entries: dict[str, RenderedEntry] = {}
     for board in found:
-        track = board.track.name
-        logs = {entry.id: listed(entry, board.track) for entry in board.entries}
-        recorded = {name: sum(line.recorded for line in lines) for name, lines in logs.items()}
-        made[f"{track}/index.html"] = _page("board.html.j2", board.track.title, board=board, recorded=recorded)
+        track = board.track
+        recorded: dict[str, int] = {}
         for entry in board.entries:
-            place = f"{track}/{entry.id}"
-            back = [("All tracks", "../../index.html"), (board.track.title, "../index.html")]
-            back.append((entry.about.title, "index.html"))
-            player = watched(entry, board.track, logs[entry.id], back, FOOTER, jobs=jobs)
-            made[f"{place}/index.html"] = _page(
-                "entry.html.j2",
-                entry.about.title,
-                board=board,
-                entry=entry,
-                recorded=recorded[entry.id],
-                watched=player.page,
-                outcomes=outcomes(entry, board.track, player.places),
-                charts=charts([achieved_within(entry, board.track)]),
-            )
-            made[f"{place}/eval_results.yaml"] = _exported(board, entry)
-            if player.page:
-                made[f"{place}/episodes.html"] = player.page
-    return made
+            place, inputs = f"{track.name}/{entry.id}", _inputs(entry, track)
+            one = (rendered or {}).get(place)
+            if one is None or one.inputs != inputs:
+                lines = listed(entry, track)
+                one = RenderedEntry(inputs, sum(line.recorded for line in lines))
+                texts = _entry_pages(entry, track, lines, one.recorded, jobs)
+                made |= {f"{place}/{name}": text for name, text in texts.items()}
+            entries[place], recorded[entry.id] = one, one.recorded
+        made[f"{track.name}/index.html"] = _page("board.html.j2", track.title, board=board, recorded=recorded)
+    return made | {INPUTS: json.dumps(entries) + "\n"}
+
+
+def _inputs(entry: Entry, track: Track) -> str:
+    """Return a digest of all that `_entry_pages` reads: code and templates, track, verdict, and the entry's files."""
+    files = {file.relative_to(entry.path).as_posix(): file for file in entry.path.rglob("*") if file.is_file()}
+    values = [_code(), track, replace(entry, path=Path(entry.id)), _digest_of(files)]
+    return hashlib.sha256(repr(values).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@cache
+def _code() -> str:
+    """Return a digest of the rooms of the package that decide how a page looks."""
+    package = Path(__file__).parents[1]
+    places = (file for room in ("leaderboard", "report", "rewards") for file in (package / room).rglob("*"))
+    return _digest_of(
+        {file.relative_to(package).as_posix(): file for file in places if file.is_file() and file.suffix != ".pyc"}
+    )
+
+
+def _digest_of(files: Mapping[str, Path]) -> str:
+    return digest_of_files({name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items()})
+
+
+def _entry_pages(
+    entry: Entry, track: Track, lines: Sequence[EpisodeListing], recorded: int, jobs: int | None
+) -> dict[str, str]:
+    """Return the files of an entry: name -> text. What they show must be part of `_inputs`."""
+    back = [("All tracks", "../../index.html"), (track.title, "../index.html"), (entry.about.title, "index.html")]
+    player = watched(entry, track, lines, back, FOOTER, jobs=jobs)
+    page = _page(
+        "entry.html.j2",
+        entry.about.title,
+        track=track,
+        entry=entry,
+        recorded=recorded,
+        watched=player.page,
+        outcomes=outcomes(entry, track, player.places),
+        charts=charts([achieved_within(entry, track)]),
+    )
+    texts = {"index.html": page, "eval_results.yaml": _exported(entry, track)}
+    return texts | ({"episodes.html": player.page} if player.page else {})
 
 
 def _page(template: str, title: str, **parts: Any) -> str:
@@ -118,11 +186,11 @@ def _breakable(name: str) -> Markup:
     return Markup("_<wbr>").join(printable(name).split("_"))
 
 
-def _exported(board: Leaderboard, entry: Entry) -> str:
+def _exported(entry: Entry, track: Track) -> str:
     return eval_result(
         entry.verdict.scores,
         DATASET,
-        board.track.name,
+        track.name,
         date=entry.about.date,
         notes=f"badge: {entry.verdict.badge}; prompt: {entry.about.prompt}",
     )
