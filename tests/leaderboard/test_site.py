@@ -6,9 +6,11 @@ import dataclasses
 import hashlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import numpy as np
@@ -25,7 +27,7 @@ from agentgym_flow.leaderboard import site
 from agentgym_flow.leaderboard.board import MOST_POINTS, achieved_within, boards, outcomes
 from agentgym_flow.leaderboard.comparison import paired_p_value, rank_ranges, unpaired_p_value
 from agentgym_flow.leaderboard.publish import compared, publish
-from agentgym_flow.leaderboard.site import EpisodeListing, chosen, first_difference, pages, render
+from agentgym_flow.leaderboard.site import EpisodeListing, chosen, pages, render
 from agentgym_flow.leaderboard.submission import ModelCard, SamplingSettings, Submission, TrainingSources
 from agentgym_flow.leaderboard.track import make_track
 
@@ -205,24 +207,48 @@ def test_recorded_responses_are_labelled(root: Path) -> None:
     assert made[f"{TRACK}/index.html"].count("recorded responses") == 1
 
 
-def test_the_committed_site_is_compared_with_a_fresh_one(root: Path) -> None:
-    command = ["leaderboard", "render", "--root", str(root), "--jobs", "0"]
-    assert first_difference(root, jobs=0) != ""
-    render(root, jobs=0)
-    assert first_difference(root, jobs=0) == ""
-    assert CliRunner().invoke(app, [*command, "--check"]).exit_code == 0
-    page = root / "site" / TRACK / "index.html"
-    page.write_bytes(page.read_bytes().replace(b"\n", b"\r\n"))
-    assert first_difference(root, jobs=0) == f"{TRACK}/index.html"
-    page.write_bytes(b"\xff")
-    result = CliRunner().invoke(app, [*command, "--check"])
-    assert result.exit_code == 1
-    assert f"{TRACK}/index.html differs" in result.output
-    (root / "site" / "more.html").write_text("", "utf-8")
-    page.unlink()
-    assert first_difference(root, jobs=0) == "more.html"
-    render(root, jobs=0)
-    assert first_difference(root, jobs=0) == "", "an older site is replaced"
+def test_a_site_is_rendered_and_replaces_an_older_one(root: Path) -> None:
+    (root / "site" / TRACK).mkdir(parents=True)
+    (root / "site" / TRACK / "older.html").write_text("", "utf-8")
+    result = CliRunner().invoke(app, ["leaderboard", "render", "--root", str(root), "--jobs", "0"])
+    assert result.output.strip() == str(root / "site" / "index.html")
+    there = {file.relative_to(root / "site").as_posix(): file.read_bytes() for file in (root / "site").rglob("*.*")}
+    assert there == {name: text.encode() for name, text in pages(root, jobs=0).items()}
+
+
+def test_only_what_changed_is_rendered_anew(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site, "_entry_pages", made := Mock(side_effect=site._entry_pages))
+
+    def renders() -> list[str]:
+        made.reset_mock()
+        render(root, jobs=0)
+        return sorted(call.args[0].about.name for call in made.call_args_list)
+
+    assert renders() == ["mine", "random", "reference-expert"]
+    assert renders() == []
+    (root / "submissions" / TRACK / "2026-11-23-random" / "README.md").write_text("# Changed", "utf-8")
+    assert renders() == ["random"]
+    add(root, "other")
+    assert [verdict.accepted for verdict in publish(root, jobs=0)] == [True]
+    assert renders() == ["other"]
+    there = {file.relative_to(root / "site").as_posix(): file.read_bytes() for file in (root / "site").rglob("*.*")}
+    assert there == {name: text.encode() for name, text in pages(root, jobs=0).items()}, "as rendered from nothing"
+    shutil.rmtree(root / "site" / TRACK / "2026-11-23-other")
+    assert renders() == ["other"], "its pages were lost"
+    (root / "verdicts" / TRACK / "2026-11-20-mine.json").unlink()
+    assert renders() == ["mine"], "it shows all tries"
+    (root / "site" / "inputs.json").write_text('{"a": [1, 2]}', "utf-8")
+    assert len(renders()) == 4, "an index that cannot be read"
+    monkeypatch.setattr(site, "_code", lambda: "other templates")
+    assert len(renders()) == 4
+
+
+def test_the_site_of_the_repository_is_not_tracked() -> None:
+    repository = Path(__file__).parents[2]
+    if not (repository / ".git").exists():
+        pytest.skip("this is no checkout")
+    command = ["git", "ls-files", "leaderboards/site"]
+    assert subprocess.run(command, cwd=repository, capture_output=True, text=True, check=True).stdout == ""
 
 
 def test_two_entries_are_compared_task_by_task(root: Path) -> None:

@@ -24,7 +24,7 @@ from agentgym_flow.leaderboard import site
 from agentgym_flow.leaderboard.board import Leaderboard, boards
 from agentgym_flow.leaderboard.facts import COLUMNS, bounds, how_to_submit, links, parameters, sections
 from agentgym_flow.leaderboard.publish import publish, verdict_file
-from agentgym_flow.leaderboard.site import pages
+from agentgym_flow.leaderboard.site import RenderedEntry, pages
 from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, README, WEIGHTS
 from agentgym_flow.leaderboard.verdict import Mean, SubmissionVerdict
 from agentgym_flow.policies import RandomPolicy
@@ -144,8 +144,11 @@ def test_nothing_is_loaded_from_elsewhere(made: dict[str, str], parsed: dict[str
 def test_the_site_can_link_to_files_on_the_web(root: Path, made: dict[str, str]) -> None:
     address = "https://example.org/blob/main/leaderboards"
     there = pages(root, jobs=0, files=address)
-    changed = [name for name in there if there[name] != made[name]]
-    assert len(changed) == 1 + 6, "the board and its entries"
+    changed = {name for name in there if there[name] != made[name]}
+    assert len(changed) == 1 + 1 + 6, "the inputs, the board and its entries"
+    rendered = {place: RenderedEntry(*one) for place, one in json.loads(made["inputs.json"]).items()}
+    assert set(pages(root, rendered=rendered, jobs=0)) == {name for name in made if name.count("/") < 2}
+    assert changed <= set(pages(root, rendered=rendered, jobs=0, files=address)), "they are rendered again"
     assert (
         f'href="{address}/submissions/{TRACK}/2026-11-23-tiny/policy/model.safetensors"' in there[f"{TRACK}/index.html"]
     )
