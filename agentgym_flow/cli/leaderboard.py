@@ -14,7 +14,19 @@ from agentgym_flow._util.files import check_new
 from agentgym_flow._util.values import decode_file
 from agentgym_flow.cli import environments, season
 from agentgym_flow.cli.console import note, say, stdout
-from agentgym_flow.cli.options import Attempts, Commands, DataPaths, EnvArgs, Force, Jobs, Most, Root, Seed, Split
+from agentgym_flow.cli.options import (
+    Attempts,
+    Commands,
+    DataPaths,
+    EnvArgs,
+    Force,
+    Jobs,
+    Most,
+    RequireSandbox,
+    Root,
+    Seed,
+    Split,
+)
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadSubmission
 from agentgym_flow.leaderboard.files import ROOT, SITE, TRACKS
@@ -47,6 +59,7 @@ def ci(
     out: Annotated[Path | None, typer.Option(file_okay=False)] = None,
     data: DataPaths = None,
     jobs: Jobs = None,
+    require_sandbox: RequireSandbox = False,
 ) -> None:
     """Decide whether a branch may be merged: it must add one valid submission and change nothing else.
 
@@ -62,7 +75,13 @@ def ci(
     from agentgym_flow.leaderboard.ci import Repository, decide
 
     decision = decide(
-        Repository(repository), base, head, data=environments.data_paths(data), jobs=jobs, make_policy=_policy()
+        Repository(repository),
+        base,
+        head,
+        data=environments.data_paths(data),
+        jobs=jobs,
+        make_policy=_policy(),
+        require_sandbox=require_sandbox,
     )
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
@@ -80,6 +99,7 @@ def check(
     root: Root = Path(ROOT),
     data: DataPaths = None,
     jobs: Jobs = None,
+    require_sandbox: RequireSandbox = False,
 ) -> None:
     """Run the checks of CI on one submission. Exits with status 1 if it is rejected.
 
@@ -94,7 +114,15 @@ def check(
         check_name(place[1][11:])
     except BadSubmission as error:
         _show(Decision(refused=str(error)))
-    verdict = judge(folder, place, root, data=environments.data_paths(data), jobs=jobs, make_policy=_policy())
+    verdict = judge(
+        folder,
+        place,
+        root,
+        data=environments.data_paths(data),
+        jobs=jobs,
+        make_policy=_policy(),
+        require_sandbox=require_sandbox,
+    )
     _show(Decision(verdict))
 
 
@@ -103,6 +131,7 @@ def publish(
     root: Root = Path(ROOT),
     data: DataPaths = None,
     jobs: Jobs = None,
+    require_sandbox: RequireSandbox = False,
 ) -> None:
     """Compute the verdict of every merged entry that has none yet. CI runs this command after a merge.
 
@@ -113,7 +142,9 @@ def publish(
 
     secret = os.environ.get(SECRET, "")
     where = environments.data_paths(data)
-    for verdict in publish_all(root, data=where, jobs=jobs, make_policy=_policy(), secret=secret):
+    for verdict in publish_all(
+        root, data=where, jobs=jobs, make_policy=_policy(), secret=secret, require_sandbox=require_sandbox
+    ):
         say(f"{verdict.submission}: {verdict.summary()}")
 
 

@@ -57,6 +57,7 @@ def decide(
     data: Mapping[str, str | Path] | None = None,
     jobs: int | None = None,
     make_policy: MakePolicy | None = None,
+    require_sandbox: bool = False,
 ) -> Decision:
     """Check the changes from `base` to `head`. The tracks are read from `base`.
 
@@ -64,7 +65,7 @@ def decide(
 
     Raises:
         BadSetting: a commit does not exist.
-        BadTrack, BadData, MissingExtra: see `judge`.
+        BadTrack, BadData, MissingExtra, SandboxUnavailable: see `judge`.
     """
     changes = repository.changes(base, head)
     if not any(change.path.startswith((f"{_SUBMISSIONS}/", f"{_VERDICTS}/", f"{_SITE}/")) for change in changes):
@@ -84,7 +85,10 @@ def decide(
             for path in repository.names(commit, f"{ROOT}/{part}"):
                 if path.endswith(".json"):
                     (root / part / Path(path).name).write_bytes(repository.read(f"{commit}:{path}"))
-        return Decision(judge(folder, place, root, data=data, jobs=jobs, make_policy=make_policy))
+        verdict = judge(
+            folder, place, root, data=data, jobs=jobs, make_policy=make_policy, require_sandbox=require_sandbox
+        )
+        return Decision(verdict)
 
 
 def check_name(name: str) -> None:

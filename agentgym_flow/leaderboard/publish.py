@@ -21,7 +21,7 @@ from agentgym_flow.leaderboard.reproduce import MakePolicy, TrainingSettings, se
 from agentgym_flow.leaderboard.season import Definition, Season, TrackName, definitions, season_file
 from agentgym_flow.leaderboard.submission import Submission
 from agentgym_flow.leaderboard.track import Track, TrackTask
-from agentgym_flow.leaderboard.verdict import SubmissionVerdict
+from agentgym_flow.leaderboard.verdict import ADDED, SubmissionVerdict
 
 SCHEMAS: Mapping[str, Any] = {
     "season-1": Season,
@@ -38,7 +38,8 @@ def json_schema(name: str) -> str:
     """Return the JSON Schema of one of `SCHEMAS`, as in its file."""
     schema = msgspec.json.schema(SCHEMAS[name])
     if name == "verdict-1":  # fields have defaults only while a verdict is being made
-        schema["$defs"]["SubmissionVerdict"]["required"] = [*SubmissionVerdict.__struct_fields__]
+        needed = [name for name in SubmissionVerdict.__struct_fields__ if name not in ADDED]
+        schema["$defs"]["SubmissionVerdict"]["required"] = needed
     draft = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return json.dumps({**draft, **schema}, indent=1) + "\n"
 
@@ -60,6 +61,7 @@ def publish(
     jobs: int | None = None,
     make_policy: MakePolicy | None = None,
     secret: str = "",
+    require_sandbox: bool = False,
 ) -> Iterator[SubmissionVerdict]:
     """Check each entry without a verdict, write its verdict, and yield it. Existing verdicts do not change.
 
@@ -70,7 +72,16 @@ def publish(
         if file.exists():
             continue
         place = entry.parent.name, entry.name
-        verdict = judge(entry, place, root, data=data, jobs=jobs, make_policy=make_policy, secret=secret)
+        verdict = judge(
+            entry,
+            place,
+            root,
+            data=data,
+            jobs=jobs,
+            make_policy=make_policy,
+            secret=secret,
+            require_sandbox=require_sandbox,
+        )
         verdict.write(file)
         yield verdict
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,12 +18,12 @@ from agentgym_flow._util.files import write_folder_atomically
 from agentgym_flow._util.values import decode_file, printable, typed
 from agentgym_flow.data import digest_of_files
 from agentgym_flow.episodes import Episode, Group, LoggedEpisode, scan_log, write_log
-from agentgym_flow.errors import BadData
+from agentgym_flow.errors import BadData, BadSubmission
 from agentgym_flow.leaderboard.board import Entry, achieved_within, boards, outcomes
 from agentgym_flow.leaderboard.eval_results import eval_result
 from agentgym_flow.leaderboard.facts import Bound, bounds, csv_table, how_to_submit, links, parameters, sections
 from agentgym_flow.leaderboard.files import SITE
-from agentgym_flow.leaderboard.judge import limits_of
+from agentgym_flow.leaderboard.judge import limits_of, within
 from agentgym_flow.leaderboard.season import definitions
 from agentgym_flow.leaderboard.submission import LOG, class_of
 from agentgym_flow.leaderboard.track import Track
@@ -266,6 +266,9 @@ OF_THE_LOG = "from the submitter's log. The score comes from other episodes, whi
 MOST_EPISODES = 30
 """The largest number of episodes on the page of an entry."""
 
+MOST_SECONDS = 120.0
+"""The time limit for reading a log, and for replaying the episodes on a page. Honest entries take a few seconds."""
+
 MOST_CHARACTERS = 2_000_000
 """The approximate largest size of a page; if it is larger, it gets fewer episodes."""
 
@@ -287,10 +290,15 @@ class WatchedEpisodes(NamedTuple):
 
 
 def listed(entry: Entry, track: Track) -> list[EpisodeListing]:
-    """Return the lines of an entry's log, which was verified when the entry was accepted."""
-    return [
-        EpisodeListing(one.task, one.attempt, one.success, one.recording is not None) for one in _logged(entry, track)
-    ]
+    """Return the lines of an entry's log, which was verified when the entry was accepted.
+
+    Without them, an entry that needs more than `MOST_SECONDS` keeps its page, which has no episodes to watch.
+    """
+    lines = _logged(entry, track, within(MOST_SECONDS, entry.id))
+    try:
+        return [EpisodeListing(one.task, one.attempt, one.success, one.recording is not None) for one in lines]
+    except BadSubmission:
+        return []
 
 
 def chosen(lines: Sequence[EpisodeListing], most: int = MOST_EPISODES) -> list[list[EpisodeListing]]:
@@ -326,7 +334,8 @@ def watched(
 ) -> WatchedEpisodes:
     """Return the page with episodes of an entry's log.
 
-    It is empty on official data, because the site must not depend on the data of the machine that renders it.
+    It is empty on official data, because the site must not depend on the data of the machine that renders it, and if
+    replaying the episodes takes more than `MOST_SECONDS`.
 
     Args:
         entry: the entry.
@@ -336,9 +345,12 @@ def watched(
         footer: the footer of the page.
         jobs: the number of processes for replay; None for one per core.
     """
-    if track.data:
+    if track.data or not lines:
         return WatchedEpisodes()
-    tasks = _stepped(entry, track, chosen(lines), jobs)
+    try:
+        tasks = _stepped(entry, track, chosen(lines), jobs)
+    except BadSubmission:
+        return WatchedEpisodes()
     title = f"{entry.about.title} on {track.title}"
     source_of = {"these episodes": OF_THE_LOG} if entry.verdict.season else {}
     while True:
@@ -357,6 +369,7 @@ def _stepped(entry: Entry, track: Track, tasks: list[list[EpisodeListing]], jobs
     """Return episodes of an entry's log by task, replayed in the sandbox of verification."""
     wanted = {(line.task, line.attempt) for attempts in tasks for line in attempts}
     found: dict[tuple[int, int], Episode] = {}
+    in_time = within(MOST_SECONDS, entry.id)
 
     def keep(_: int, episode: Episode | None) -> None:
         if episode is not None:
@@ -364,13 +377,14 @@ def _stepped(entry: Entry, track: Track, tasks: list[list[EpisodeListing]], jobs
 
     with tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch, LOG)
-        write_log(log, (one for one in _logged(entry, track) if (one.task, one.attempt) in wanted))
-        verify_log(log, None, keep, (WORKFLOW,), jobs=jobs, limits=limits_of(track))
+        write_log(log, (one for one in _logged(entry, track, in_time) if (one.task, one.attempt) in wanted))
+        verify_log(log, None, keep, (WORKFLOW,), jobs=jobs, limits=limits_of(track), on_line=in_time)
     stepped = [[found.get((line.task, line.attempt)) for line in attempts] for attempts in tasks]
     return [kept for attempts in stepped if (kept := [one for one in attempts if one is not None])]
 
 
-def _logged(entry: Entry, track: Track) -> Iterator[LoggedEpisode]:
-    for _, one in scan_log(entry.path / LOG, limits_of(track)):
+def _logged(entry: Entry, track: Track, on_line: Callable[[int], None]) -> Iterator[LoggedEpisode]:
+    for number, one in scan_log(entry.path / LOG, limits_of(track)):
+        on_line(number)
         if isinstance(one, LoggedEpisode):
             yield one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -20,7 +21,7 @@ from agentgym_flow._util.values import decode_file, typed
 from agentgym_flow.core import canonical
 from agentgym_flow.episodes import LoggedEpisode, LogLimits, scan_log
 from agentgym_flow.errors import BadLog, BadSubmission
-from agentgym_flow.leaderboard.files import ROOT, SUBMISSIONS, BoardRecord, DigestOrNone, Share
+from agentgym_flow.leaderboard.files import ROOT, SUBMISSIONS, BoardRecord, DigestOrNone, Share, whole
 from agentgym_flow.leaderboard.statistics import clustered_mean
 from agentgym_flow.leaderboard.submission import ATTESTED, Badge
 from agentgym_flow.leaderboard.track import Track, TrackEpisode
@@ -41,8 +42,11 @@ class Claims:
     steps: NDArray[np.int64]
 
 
-def claims(log: Path, track: Track, limits: LogLimits) -> Claims:
-    """Return the claims of a log. Raises `BadSubmission` at the first wrong line, or if an episode is missing."""
+def claims(log: Path, track: Track, limits: LogLimits, on_line: Callable[[int], None] | None = None) -> Claims:
+    """Return the claims of a log. Raises `BadSubmission` at the first wrong line, or if an episode is missing.
+
+    `on_line` is called with the number of each line; `within` limits the time so.
+    """
     rows = {task.number: row for row, task in enumerate(track.tasks)}
     expected = {start: rows[start.task] for start in track.starts()}
     shape = len(track.tasks), track.attempts
@@ -51,6 +55,8 @@ def claims(log: Path, track: Track, limits: LogLimits) -> Claims:
     for number, found in scan_log(log, limits):
         if isinstance(found, BadLog):
             raise BadSubmission(f"{found}")
+        if on_line is not None:
+            on_line(number)
         where = f"{log.name} line {number}"
         _check_settings(found, track, settings, where)
         row = expected.get(start := TrackEpisode(found.task, found.seed, found.attempt))
@@ -93,6 +99,9 @@ def _words(start: TrackEpisode) -> str:
 
 SCHEMA: Final = "agentgym_flow.verdict/1"
 """The `schema` of a verdict."""
+
+ADDED: Mapping[str, object] = {"sandbox": ""}
+"""The fields that older verdicts lack, and what is read instead."""
 
 AGAIN = "agentgym-flow leaderboard check {folder}"
 """The command that repeats the checks. It draws the same fresh tasks once the season's secret is revealed."""
@@ -144,12 +153,16 @@ class SubmissionVerdict(BoardRecord, frozen=True):
         by_type: the metric for each type of task.
         scores: the metric by task and attempt, in the order of the track.
         steps: the number of actions by task and attempt.
+        sandbox: how the processes that replayed the log were isolated, see `LogVerdict`; `unused` if it was refused
+            before, empty in verdicts that are older than this field.
         again: the command that repeats the checks; empty if the submission was rejected.
         package: the version of the package that ran the checks.
         schema: `SCHEMA`.
     """
 
-    submission: Annotated[str, Meta(pattern="^[a-z0-9-]{1,64}/20[0-9]{2}-[01][0-9]-[0-3][0-9]-[a-z0-9-]{1,64}$")]
+    submission: Annotated[
+        str, whole("[a-z0-9-]{1,64}/20[0-9]{2}-[01][0-9]-[0-3][0-9]-[a-z0-9-]{1,64}", "<track>/<date>-<name>")
+    ]
     submission_sha256: DigestOrNone = ""
     track_sha256: DigestOrNone = ""
     accepted: bool = False
@@ -162,6 +175,7 @@ class SubmissionVerdict(BoardRecord, frozen=True):
     by_type: dict[str, Mean] = field(default_factory=dict)
     scores: list[list[Share]] = field(default_factory=list)
     steps: list[list[Annotated[int, Meta(ge=0)]]] = field(default_factory=list)
+    sandbox: Literal["strong", "limited", "none", "unused", ""] = "unused"
     again: Annotated[str, Meta(max_length=400)] = ""
     package: Annotated[str, Meta(max_length=40)] = __version__
     schema: Literal["agentgym_flow.verdict/1"] = SCHEMA
@@ -170,6 +184,7 @@ class SubmissionVerdict(BoardRecord, frozen=True):
     def read(cls, path: Path) -> Self:
         """Return the verdict in a file. Raises `BadSubmission` if it is malformed."""
         value = decode_file(path.read_bytes(), BadSubmission, path.name)
+        value = {**ADDED, **value} if isinstance(value, dict) else value
         verdict = typed(value, cls, BadSubmission, path.name)
         for name in cls.__struct_fields__:
             if name not in value:

@@ -66,6 +66,15 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
+def test_an_entry_that_is_dear_to_render_keeps_its_page_without_episodes(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site, "MOST_SECONDS", 0.0)
+    made = pages(root, jobs=0)
+    assert f"{TRACK}/2026-11-23-mine/index.html" in made
+    assert not [name for name in made if name.endswith("episodes.html")]
+
+
 def test_the_last_entry_of_a_name_counts_and_references_are_not_ranked(root: Path) -> None:
     empty, small = boards(root)
     assert (empty.track.name, empty.entries, empty.leaders) == ("empty", [], [])
