@@ -166,11 +166,15 @@ def publish(
 
 
 @app.command()
-def render(root: Root = Path(ROOT), jobs: Jobs = None) -> None:
-    """Render the leaderboard site: self-contained pages. The same input files give the same bytes."""
+def render(root: Root = Path(ROOT), files: str = "", jobs: Jobs = None) -> None:
+    """Render the leaderboard site: self-contained pages. The same input files give the same bytes.
+
+    Options:
+        files: The web address of the leaderboards' folder, for links to logs and weights; relative links without it.
+    """
     from agentgym_flow.leaderboard import site
 
-    site.render(root, jobs=jobs)
+    site.render(root, jobs=jobs, files=files)
     say(str(root / SITE / "index.html"))
 
 
@@ -332,10 +336,13 @@ def submit(
     link: str | None = None,
     model: str | None = None,
     open_weights: Path | None = None,
+    parameters: Annotated[int | None, typer.Option(min=0)] = None,
+    weights: str | None = None,
     greedy: Annotated[bool, typer.Option("--greedy")] = False,
     layout: str = "turn",
     half: Annotated[bool, typer.Option("--half")] = False,
     core_seconds: Annotated[float | None, typer.Option(min=0)] = None,
+    episodes: Annotated[int | None, typer.Option(min=0)] = None,
     source: Annotated[Path | None, typer.Option(dir_okay=False)] = None,
     training: Annotated[Path | None, typer.Option(dir_okay=False)] = None,
     root: Root = Path(ROOT),
@@ -358,10 +365,13 @@ def submit(
         link: A link to more information, https://...
         model: The name of the model.
         open_weights: For attested: the folder or the file of the open weights, whose digest the entry then names.
+        parameters: The number of parameters of the model.
+        weights: A link to the open weights of the model, https://...
         greedy: Submitted weights choose the most likely token.
         layout: The prompt layout of submitted weights: turn or conversation.
         half: Store the weights in half precision.
         core_seconds: The cost of training, in core-seconds.
+        episodes: The number of episodes that the policy was trained on.
         source: The source file of the training. The site shows it; it is never run.
         training: For tracks where CI runs the training: the YAML file of its settings.
     """
@@ -372,12 +382,14 @@ def submit(
     check_name(name)
     about: dict[str, Any] = {"name": name, "badge": badge, "prompt": prompt, "title": title, "authors": author}
     about |= {"command": command, "training": {"environments": trained_in or [], "data": extra_data}}
-    about["training"] |= {} if core_seconds is None else {"core_seconds": core_seconds}
+    cost = {"core_seconds": core_seconds, "episodes": episodes}
+    about["training"] |= {name: value for name, value in cost.items() if value is not None}
     about |= {} if link is None else {"link": link}
-    about |= {} if model is None else {"model": {"name": model}}
+    card = {"name": model, "parameters": parameters, "weights": weights}
     if open_weights is not None:
-        about["model"] = {"name": open_weights.name, **about.get("model", {})}
-        about["model"]["sha256"] = open_weights_digest(open_weights)
+        card |= {"name": model or open_weights.name, "sha256": open_weights_digest(open_weights)}
+    given = {name: value for name, value in card.items() if value is not None}
+    about |= {"model": given} if given else {}
     about |= {"sampling": {"greedy": True}} if greedy else {}
     about |= {"layout": layout} if layout != TURN else {}
     place = make_submission(run, about, root, policy=policy, half=half, source=source, training=training)

@@ -71,11 +71,12 @@ REPRODUCED, ATTESTED, REPLAYED = get_args(Badge)
 
 
 class TrainingSources(BoardRecord, frozen=True):
-    """What the policy has learnt from: environments, data beyond them (empty for none), and the cost."""
+    """What the policy has learnt from: environments, data beyond them (empty for none), core-seconds, and episodes."""
 
     environments: Annotated[list[Text], Meta(max_length=30)]
     data: Annotated[str, plain_text(300, empty=True, lines=True)]
     core_seconds: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+    episodes: Annotated[int, Meta(ge=0, le=10**15)] | None = None
 
 
 class ModelCard(BoardRecord, frozen=True):
