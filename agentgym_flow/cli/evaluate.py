@@ -14,7 +14,17 @@ from rich.table import Table
 from agentgym_flow._util.signals import exit_status, sigterm_raises
 from agentgym_flow._util.values import finite
 from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import new_table, note, printed, say, share, show_facts, show_table, stdout
+from agentgym_flow.cli.console import (
+    attempts_rows,
+    new_table,
+    note,
+    printed,
+    say,
+    share,
+    show_facts,
+    show_table,
+    stdout,
+)
 from agentgym_flow.cli.options import EnvName, PolicyName, Split, command
 from agentgym_flow.cli.player import (
     Live,
@@ -245,6 +255,7 @@ def _show(result: Evaluation, types: Mapping[str, Evaluation], used: Usage | Non
         "episodes": f"{result.episodes:,}" + (f", {result.attempts} a task" if result.attempts > 1 else ""),
         "success": share(result.success, result.success_interval),
         "score": share(result.score, result.score_interval),
+        **attempts_rows(result.at_k),
         "return": f"{result.mean_return:.2f}",
         "steps": f"{result.mean_length:.1f}",
         "invalid actions": share(result.invalid_rate),

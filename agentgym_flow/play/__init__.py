@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from agentgym_flow._util.exports import on_demand
 
 if TYPE_CHECKING:
+    from agentgym_flow.play.attempts import AtK, at_k, best_of_k, pass_at_k, pass_hat_k
     from agentgym_flow.play.demonstrations import collect, collect_play
     from agentgym_flow.play.evaluation import (
         Difference,
@@ -34,6 +35,7 @@ else:
 __all__ = [
     "ERROR",
     "TRAIN_TASKS",
+    "AtK",
     "Difference",
     "EnvPool",
     "EpisodePlan",
@@ -44,6 +46,8 @@ __all__ = [
     "Play",
     "PoolSlot",
     "SharedRequests",
+    "at_k",
+    "best_of_k",
     "by_task_type",
     "collect",
     "collect_play",
@@ -51,6 +55,8 @@ __all__ = [
     "evaluate",
     "evaluate_play",
     "paired_difference",
+    "pass_at_k",
+    "pass_hat_k",
     "path_of",
     "play_split",
     "rollout",

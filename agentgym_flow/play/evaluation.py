@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from agentgym_flow._util.intervals import Interval, bootstrap, bounded_interval, mean_interval, share_interval
 from agentgym_flow.episodes import TRUNCATED_BY, Episode
 from agentgym_flow.errors import BadSetting
+from agentgym_flow.play.attempts import AtK, at_k
 from agentgym_flow.play.groups import ERROR
 from agentgym_flow.play.split import EpisodePlan, Play, play_split
 from agentgym_flow.policies.base import CONTEXT, AsyncPolicy, Policy
@@ -56,6 +57,7 @@ class Evaluation:
         failed_requests: the number of requests to a model server that failed finally; their turns count as invalid
             actions.
         scorers: the methods that computed the scores, such as `"math-verify 0.9.0"`, if the environment has several.
+        at_k: pass@k, pass^k and the best of k, if every task has several attempts; see `attempts.at_k`.
     """
 
     policy: str
@@ -79,6 +81,7 @@ class Evaluation:
     errors: int
     failed_requests: int
     scorers: tuple[str, ...] = ()
+    at_k: tuple[AtK, ...] = ()
 
     @classmethod
     def of(
@@ -124,6 +127,7 @@ class Evaluation:
             errors=sum(ERROR in episode.meta for episode in episodes),
             failed_requests=failed,
             scorers=tuple(sorted({str(episode.meta[_SCORER]) for episode in episodes if _SCORER in episode.meta})),
+            at_k=at_k(episodes),
         )
 
     def as_dict(self) -> dict[str, Any]:
