@@ -37,14 +37,17 @@ from agentgym_flow.policies import Policy, PolicyInput, PolicyOutput
 if sys.platform != "win32":  # on Windows this module can only be imported
     import resource
 
-MakePolicy = Callable[[Folder, Track], Policy]
-"""A function that makes the policy of a submission for a track; raises `BadSubmission` if the weights are invalid."""
+MakePolicy = Callable[[Folder, Track], tuple[Policy, str]]
+"""Makes the policy of a submission for a track, and the digest of its weights or of the settings of its training.
+
+Raises `BadSubmission` if they are invalid.
+"""
 
 NUM_ENVS = 256
 
 
 def season_of(secret: bytes, digest: str) -> str:
-    """Return the season for a submission: the HMAC-SHA256 of its digest, as 64 hex digits.
+    """Return the season for submitted weights: the HMAC-SHA256 of their digest, as 64 hex digits.
 
     It cannot be computed without the secret, and anyone can check it after the secret is revealed. An empty secret
     gives the season of a rehearsal.
@@ -109,7 +112,12 @@ class BudgetedPolicy:
         """Return the outputs of the policy."""
         if time.process_time() > self._end:
             raise BadSubmission(f"the policy cannot play the track in {self._core_seconds:g} core-seconds")
-        return self._policy.act(inputs)
+        try:
+            return self._policy.act(inputs)
+        except AgentGymFlowError:
+            raise
+        except Exception as error:  # whatever the weights do, it is a verdict on them
+            raise BadSubmission(f"the policy cannot play the track: {type(error).__name__}: {error!s:.300}") from error
 
 
 TRAINING_SECONDS = 600.0

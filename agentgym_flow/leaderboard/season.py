@@ -21,7 +21,7 @@ from msgspec.structs import asdict, replace
 from agentgym_flow import data as registry
 from agentgym_flow._util.files import write_atomically
 from agentgym_flow._util.values import decode_file, typed
-from agentgym_flow.errors import BadSeason, BadSetting, BadTrack
+from agentgym_flow.errors import BadSeason, BadTrack
 from agentgym_flow.leaderboard.files import (
     DEFINITIONS,
     SEASONS,
@@ -32,8 +32,9 @@ from agentgym_flow.leaderboard.files import (
     DigestOrNone,
     Share,
     Text,
+    whole,
 )
-from agentgym_flow.leaderboard.track import Metric, Split, Track, make_track
+from agentgym_flow.leaderboard.track import Counts, Metric, Split, Track, make_track
 
 SCHEMA = "agentgym_flow.season/1"
 """The `schema` of the file of a season."""
@@ -61,7 +62,7 @@ class Season(BoardRecord, frozen=True):
     """
 
     schema: Literal["agentgym_flow.season/1"]
-    name: Annotated[str, Meta(pattern="^[a-z0-9]{1,16}$")]
+    name: Annotated[str, whole("[a-z0-9]{1,16}", "lower-case letters and digits")]
     opens: Day
     closes: Day
     seed_sha256: Digest
@@ -100,15 +101,16 @@ class Season(BoardRecord, frozen=True):
         """Return the season with its secret revealed. Raises `BadSeason` if this is not its secret."""
         return self._revealed("secret", secret)
 
-    def drawn_with(self, given: str) -> FreshSeed:
-        """Return the secret that draws fresh tasks: the given or the revealed one.
+    def drawn_with(self, given: str | None) -> FreshSeed:
+        """Return the secret that draws fresh tasks: the revealed or the given one.
 
-        Without either, the draw is a rehearsal with public tasks. Raises `BadSetting` if `given` is not the secret of
-        this season.
+        None is for a rehearsal, whose tasks are public: without a revealed secret it draws with the empty one. Raises
+        `BadSeason` if the secret is not revealed, and `given` is empty or another one.
         """
-        if given and _sha256(given) != self.secret_sha256:
-            raise BadSetting(f"the given secret is not that of season {self.name}")
-        return FreshSeed((given or self.secret).encode("ascii"), public=bool(self.secret) or not given)
+        if given is not None and not self.secret and _sha256(given) != self.secret_sha256:
+            wrong = "is not the given one" if given else "is missing"
+            raise BadSeason(f"the secret of season {self.name} {wrong}: set it in AGENTGYM_FLOW_SEASON_SECRETS")
+        return FreshSeed((self.secret or given or "").encode("ascii"), public=bool(self.secret) or given is None)
 
     def _revealed(self, what: str, value: str) -> Season:
         if _sha256(value) != getattr(self, f"{what}_sha256"):
@@ -158,6 +160,7 @@ class Definition(BoardRecord, frozen=True):
     metric: Metric = "success"
     bar: Share = 0.0
     core_seconds: CoreSeconds = 0.0
+    counts: Counts = "first"
 
     @property
     def here(self) -> bool:
@@ -184,7 +187,7 @@ def definitions(root: Path) -> Mapping[str, Definition]:
     return typed(value, dict[TrackName, Definition], BadTrack, file.name)
 
 
-TrackName = Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9-]{0,47}$")]
+TrackName = Annotated[str, whole("[a-z0-9][a-z0-9-]{0,47}", "a name in lower case with digits and hyphens")]
 
 
 def made_tracks(root: Path, season: Season) -> Iterator[tuple[str, Definition, Track | None]]:

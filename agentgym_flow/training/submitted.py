@@ -9,7 +9,10 @@ The completions of a log are scored again with the open weights that the submitt
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +26,14 @@ from transformers import GPT2LMHeadModel
 from agentgym_flow.core import Stream, check_positive
 from agentgym_flow.episodes import EpisodeRecorder, read_log
 from agentgym_flow.errors import BadSetting, BadSubmission, UnknownTemplate
+from agentgym_flow.leaderboard.submission import VOCABULARY
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.policies.openai_chat import LOGPROBS
 from agentgym_flow.prompts import TURN, PromptTemplate, template_for
 from agentgym_flow.replay.stepping import step_again
 from agentgym_flow.training.policy import ModelPolicy, prompt_text, prompt_tokens
-from agentgym_flow.training.tiny import gpt2_config, word_tokenizer
+from agentgym_flow.training.tiny import SPECIAL, gpt2_config, word_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -47,6 +51,9 @@ SHAPE: Mapping[str, tuple[int, int]] = {
     "vocab_size": (4, 65536),
 }
 """The entries of `config.json` that are read -> their ranges."""
+
+TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+"""The types of submitted numbers."""
 
 MOST_WEIGHTS = 10_000_000
 """The largest number of weights, which are 20 MB in half precision."""
@@ -67,7 +74,7 @@ def submitted_policy(
     Args:
         env_id: the environment to play.
         template_name: a prompt template of the environment with a fixed vocabulary, such as `compact`.
-        config: the content of `config.json`; only `model_type` and the entries of `SHAPE` are read.
+        config: the content of `config.json`; only `model_type`, `VOCABULARY` and the entries of `SHAPE` are read.
         weights: the bytes of a safetensors file.
         temperature: the sampling temperature.
         greedy: take the most likely token.
@@ -90,18 +97,39 @@ def submitted_policy(
         raise BadSubmission(
             f"prompt: prompt template {template_name!r} has no fixed vocabulary, so its tokens are unknown"
         )
-    tokenizer = word_tokenizer(vocabulary)
+    template, words = words_of(config, template)
+    tokenizer = word_tokenizer(words)
     model = GPT2LMHeadModel(gpt2_config(tokenizer, **_shape(config, len(tokenizer))))
     _load(model, weights)
-    return ModelPolicy(
-        model.eval(),
-        tokenizer,
-        template,
-        temperature=temperature,
-        greedy=greedy,
-        layout=layout,
-        name="submitted",
-    )
+    try:
+        return ModelPolicy(
+            model.eval(),
+            tokenizer,
+            template,
+            temperature=temperature,
+            greedy=greedy,
+            layout=layout,
+            name="submitted",
+        )
+    except BadSetting as error:  # such as a layout that the prompt template does not have
+        raise BadSubmission(f"the policy cannot play the track: {error}") from None
+
+
+def words_of(config: Mapping[str, Any], template: Any) -> tuple[PromptTemplate, Sequence[str]]:
+    """Return the version of a prompt template that the weights know, and their words.
+
+    Without the entry `VOCABULARY`, which older entries lack, the number of words tells the version. Raises
+    `BadSubmission`.
+    """
+    versions = (template, *getattr(template, "earlier", ()))
+    words = config.get(VOCABULARY)
+    if words is None:
+        size = config.get("vocab_size")
+        known = [one for one in versions if len(one.vocabulary) + len(SPECIAL) == size]
+        return (known or versions)[0], (known or versions)[0].vocabulary
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise BadSubmission(f"config.json: {VOCABULARY} must be a list of words")
+    return next((one for one in versions if list(one.vocabulary) == words), template), words
 
 
 def _shape(config: Mapping[str, Any], words: int) -> dict[str, int]:
@@ -116,7 +144,8 @@ def _shape(config: Mapping[str, Any], words: int) -> dict[str, int]:
         shape[name] = value
     if shape["vocab_size"] != words:
         raise BadSubmission(
-            f"config.json: vocab_size is {shape['vocab_size']}, but the prompt template has {words} words"
+            f"config.json: vocab_size is {shape['vocab_size']}, but the words of the weights, or without them those of "
+            f"the prompt template, make {words} tokens"
         )
     if shape["n_embd"] % shape["n_head"]:
         raise BadSubmission("config.json: n_embd must be a multiple of n_head")
@@ -145,10 +174,24 @@ def _load(model: GPT2LMHeadModel, weights: bytes) -> None:
                 f"model.safetensors: {name!r} has shape {tuple(value.shape)}, but the model needs "
                 f"{tuple(own[name].shape)}"
             )
-        if not value.is_floating_point() or not torch.isfinite(value.float()).all():
-            raise BadSubmission(f"model.safetensors: {name!r} must hold finite numbers")
+        if value.dtype not in TYPES:
+            kind, allowed = (", ".join(str(one).removeprefix("torch.") for one in of) for of in ([value.dtype], TYPES))
+            raise BadSubmission(f"model.safetensors: {name!r} holds numbers of the type {kind}; use one of {allowed}")
+        if not torch.isfinite(value).all():
+            raise BadSubmission(f"model.safetensors: {name!r} holds NaN or an infinity; weights must be finite numbers")
+        if not torch.isfinite(value.float()).all():
+            raise BadSubmission(f"model.safetensors: {name!r} holds a number that does not fit into float32")
     model.load_state_dict({name: value.float() for name, value in state.items()}, strict=False)
     model.tie_weights()
+
+
+def weights_digest(model: PreTrainedModel) -> str:
+    """Return the SHA-256 of a model's shape and of its weights as float32, however a file stores them."""
+    whole = hashlib.sha256(json.dumps({name: getattr(model.config, name) for name in SHAPE}).encode("ascii"))
+    for name, value in sorted(model.state_dict().items()):
+        whole.update(f"{name} {tuple(value.shape)}\n".encode())
+        whole.update(value.float().contiguous().numpy().tobytes())
+    return whole.hexdigest()
 
 
 # ---------------------------------------------------------------- log-probabilities of a log
@@ -165,12 +208,16 @@ class RescoredShare:
         agreed: turns in which the mean absolute difference per token is at most `TOLERANCE`.
         other_tokens: turns in which the tokenizer returns another number of tokens; they count as disagreeing.
         difference: the mean absolute difference over all compared tokens, in nats; 0 without any.
+        surprise: how much less likely the compared tokens are than tokens drawn from the model, in standard deviations.
+            Tokens that the model has drawn have a mean of 0 and a standard deviation of 1, those of a more careful
+            sampling (greedy, top-p) less.
     """
 
     turns: int
     agreed: int
     other_tokens: int
     difference: float
+    surprise: float
 
 
 def rescore(
@@ -182,6 +229,7 @@ def rescore(
     *,
     share: float = 0.02,
     seed: str = "",
+    temperature: float = 1.0,
     data: Mapping[str, str | Path] | None = None,
 ) -> RescoredShare:
     """Compare the log-probabilities of a random share of a log's turns with those of a model.
@@ -189,11 +237,12 @@ def rescore(
     Args:
         log: an attested log that has been checked.
         track: its track.
-        model: the model; it is compared at temperature 1, as servers report log-probabilities.
+        model: the model; log-probabilities are compared at temperature 1, as servers report them.
         tokenizer: the model's tokenizer.
         template: the prompt template of the entry.
         share: the fraction of turns to compare; at least one is compared.
         seed: selects the turns; use one that the submitter could not know.
+        temperature: the sampling temperature of the entry, at which tokens are drawn.
         data: paths of official data by name.
 
     Raises `BadSetting` if `share` is not in (0, 1].
@@ -201,7 +250,7 @@ def rescore(
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
         raise BadSetting(f"share must be above 0 and at most 1, got {share!r:.60}")
     agreed = other = compared = turns = 0
-    total = 0.0
+    total = excess = variance = 0.0
     for prompt, completion, said in _turns(log, track, tokenizer, template, share, seed, data):
         turns += 1
         ids = tuple(tokenizer(completion, add_special_tokens=False).input_ids)
@@ -213,12 +262,14 @@ def rescore(
         if not ids:
             agreed += 1
             continue
-        own = _logprobs(model, prompt, ids)
+        own, unlikely, spread = _logprobs(model, prompt, ids, temperature)
+        excess, variance = excess + unlikely, variance + spread
         apart = [abs(a - b) for a, b in zip(own, said, strict=True)]
         agreed += sum(apart) / len(apart) <= TOLERANCE
         total, compared = total + sum(apart), compared + len(apart)
     check_positive("the number of turns", turns)
-    return RescoredShare(turns, agreed, other, total / max(1, compared))
+    surprise = excess / math.sqrt(variance) if variance else 0.0
+    return RescoredShare(turns, agreed, other, total / max(1, compared), surprise)
 
 
 def _turns(
@@ -245,9 +296,22 @@ def _turns(
                     yield prompt, output.text, logprobs
 
 
-def _logprobs(model: PreTrainedModel, prompt: tuple[int, ...], completion: tuple[int, ...]) -> list[float]:
+def _logprobs(
+    model: PreTrainedModel, prompt: tuple[int, ...], completion: tuple[int, ...], temperature: float
+) -> tuple[list[float], float, float]:
+    """Return the log-probabilities of the tokens, and the sum of their surprises with its variance.
+
+    The surprise of a token is its negative log-probability without the mean of that of a drawn token, the entropy.
+    """
     tokens = torch.tensor([[*prompt, *completion]], device=model.device)
     with torch.no_grad():
         logits = model(input_ids=tokens).logits[0, len(prompt) - 1 : -1].float()
-    scores = torch.log_softmax(logits, dim=-1)
-    return [float(one) for one in scores.gather(1, tokens[0, len(prompt) :, None])[:, 0]]
+    chosen = tokens[0, len(prompt) :, None]
+    drawn = torch.log_softmax(logits / temperature, dim=-1).clamp_min(
+        -1e4
+    )  # a masked token has -inf, and 0 * -inf is NaN
+    likely = drawn.exp()
+    mean = (likely * drawn).sum(dim=-1, keepdim=True)
+    variance = float((likely * (drawn - mean) ** 2).sum())
+    scores = torch.log_softmax(logits, dim=-1).gather(1, chosen)[:, 0]
+    return scores.tolist(), float((mean - drawn.gather(1, chosen)).sum()), variance

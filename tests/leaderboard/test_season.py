@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
-from agentgym_flow.errors import BadSeason, BadSetting, BadSubmission
+from agentgym_flow.errors import BadSeason, BadSubmission
 from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.publish import audit
 from agentgym_flow.leaderboard.reproduce import fresh_track, season_of
@@ -75,8 +75,12 @@ def test_a_season_can_be_checked_from_commitment_to_close(root: Path, tmp_path: 
     code, said = run(root, "check", "s1")
     assert (code, "1 draws of fresh tasks" in said) == (0, True)
 
-    replace(verdict, season="cd" * 32).write(root / "verdicts/small-s1/2027-01-02-a.json")
-    assert "were not drawn with the secret" in audit(root, "s1").problem
+    weights = {"weights_sha256": "ef" * 32, "season": season_of(kept["secret"].encode(), "ef" * 32)}
+    replace(verdict, drawn_from="ef" * 32, **weights).write(root / "verdicts/small-s1/2027-01-02-a.json")
+    assert audit(root, "s1").problem == ""
+    for change in ({"season": "cd" * 32}, {"drawn_from": "cd" * 32}, weights):
+        replace(verdict, **change).write(root / "verdicts/small-s1/2027-01-02-a.json")
+        assert "were not drawn with the secret" in audit(root, "s1").problem
     replace(made, tasks=made.tasks[:3]).write(root / "tracks/small-s1.json")
     code, said = run(root, "check", "s1")
     assert (code, "the seed gives other tasks" in said) == (1, True)
@@ -105,10 +109,11 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path: Path, change: dict[str, o
 def test_fresh_tasks_are_drawn_with_the_secret_of_the_season() -> None:
     season, _, secret = new_season("s1", "2027-01-01", "2027-06-30")
     assert season.drawn_with(secret) == (secret.encode(), False)
-    assert season.drawn_with("") == (b"", True)
-    assert season.closed(secret).drawn_with("") == (secret.encode(), True)
-    with pytest.raises(BadSetting, match="not that of season s1"):
-        season.drawn_with("00" * 32)
+    assert season.drawn_with(None) == (b"", True), "a rehearsal"
+    for given, message in (("", "s1 is missing"), ("00" * 32, "s1 is not the given one")):
+        with pytest.raises(BadSeason, match=message):
+            season.drawn_with(given)
+        assert season.closed(secret).drawn_with(given) == (secret.encode(), True), "whoever looks knows it"
 
 
 def test_official_data_has_no_fresh_tasks() -> None:

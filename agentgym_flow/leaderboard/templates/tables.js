@@ -5,9 +5,9 @@ const BY_LETTERS = new Intl.Collator("en", { numeric: true });
 
 function sort(table, heads, column) {
   const rows = [...table.tBodies[0].rows];
-  const value = (row) => row.cells[column].dataset.value;
   const text = (row) => row.cells[column].textContent.trim();
-  const numbers = rows.every((row) => value(row) !== undefined);
+  const value = (row) => row.cells[column].dataset.value ?? text(row);
+  const numbers = rows.every((row) => Number.isFinite(Number(value(row))));
   const now = heads[column].getAttribute("aria-sort");
   const up = now === "none" ? !numbers : now === "descending"; // the best numbers first, the first letters first
   for (const head of heads) if (head.hasAttribute("aria-sort")) head.setAttribute("aria-sort", "none");
@@ -26,4 +26,26 @@ for (const table of document.querySelectorAll("table.sortable")) {
     head.replaceChildren(button);
     button.addEventListener("click", () => sort(table, heads, column));
   });
+}
+
+
+/* The filter of a board. Without the script there is no filter, and all entries are shown. */
+for (const form of document.querySelectorAll("form.filter")) {
+  const { words, prompts } = form.elements;
+  const rows = [...document.querySelectorAll("tr[data-prompts]")];
+  const show = () => {
+    const wanted = words.value.toLowerCase().split(/\s+/);
+    for (const row of rows) {
+      const text = row.textContent.toLowerCase();
+      const fits = !prompts.value || row.dataset.prompts === prompts.value;
+      row.hidden = !fits || !wanted.every((word) => text.includes(word));
+    }
+    for (const group of document.querySelectorAll("[data-group]"))
+      group.hidden = !group.querySelector("tr[data-prompts]:not([hidden])");
+    form.querySelector("output").textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length} entries`;
+  };
+  form.addEventListener("input", show);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.hidden = false;
+  show();
 }
