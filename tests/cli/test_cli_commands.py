@@ -30,7 +30,7 @@ from agentgym_flow.envs.canvas.tasks.published import PublishedTasks
 from agentgym_flow.envs.search.tasks import QuestionSource
 from agentgym_flow.envs.sokoban.tasks import LevelSource
 from agentgym_flow.envs.text_arguments import env_settings, registered_ids
-from agentgym_flow.episodes import read_log
+from agentgym_flow.episodes import read_log, write_log
 from agentgym_flow.errors import BadLog
 from agentgym_flow.leaderboard.track import make_track
 
@@ -174,6 +174,24 @@ def test_verify_names_line_and_step_of_the_first_divergence(run):
     verdict = json.loads(run("verify", "edited.jsonl", "--json").stdout)
     assert verdict["ok"] is False
     assert verdict["divergences"][0][0] == 3
+
+
+def test_a_log_of_version_1_names_the_step_that_one_of_version_2_cannot_name(run):
+    run("demo")
+    lines = [json.loads(line) for line in Path("demo.jsonl").read_text().splitlines()]
+    lines[2]["actions"][4] = "no action"
+    Path("edited.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    write_log("board.jsonl.gz", (episode.for_board() for episode in read_log("edited.jsonl")))
+    result = run("verify", "board.jsonl.gz")
+    assert result.exit_code == 1
+    assert "line 3, step 20: final digest differs" in result.stdout
+    assert "verify --against" in result.stdout
+    result = run("verify", "board.jsonl.gz", "--against", "edited.jsonl")
+    assert result.exit_code == 1
+    assert "line 3, step 5: action, observation or state (by digest)" in result.stdout
+    result = run("verify", "board.jsonl.gz", "--against", "demo.jsonl")
+    assert result.exit_code == 2
+    assert "board.jsonl.gz was not made from demo.jsonl" in result.stderr
 
 
 @pytest.mark.parametrize("content", ["", "not a log\n", "\x1b[2J\n"])

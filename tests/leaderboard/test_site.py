@@ -246,7 +246,7 @@ def test_only_what_changed_is_rendered_anew(root: Path, monkeypatch: pytest.Monk
     assert there == {name: text.encode() for name, text in pages(root, jobs=0).items()}, "as rendered from nothing"
     shutil.rmtree(root / "site" / TRACK / "2026-11-23-other")
     assert renders() == ["other"], "its pages were lost"
-    (root / "verdicts" / TRACK / "2026-11-20-mine.json").unlink()
+    (root / "verdicts" / TRACK / "2026-11-25-mine.json").unlink()
     assert renders() == ["mine"], "it shows all tries"
     (root / "site" / "inputs.json").write_text('{"a": [1, 2]}', "utf-8")
     assert len(renders()) == 4, "an index that cannot be read"
