@@ -186,9 +186,9 @@ def rescore(
     from agentgym_flow.leaderboard.submission import LOG, Submission
     from agentgym_flow.leaderboard.track import Track
     from agentgym_flow.prompts import template_for
-    from agentgym_flow.training.chat_template import checked_date, write_date
+    from agentgym_flow.training.conversation import checked_date, write_date
+    from agentgym_flow.training.local_policy import rescore as score_again
     from agentgym_flow.training.models import load_model, quiet
-    from agentgym_flow.training.submitted import rescore as score_again
 
     quiet()
     about = Submission.parse((folder / ABOUT).read_bytes())
@@ -329,7 +329,7 @@ def _policy() -> MakePolicy | None:
 
     def make(entry: Folder, track: Track) -> Policy:
         from agentgym_flow.leaderboard.reproduce import settings_of, train
-        from agentgym_flow.training.submitted import submitted_policy
+        from agentgym_flow.training.local_policy import submitted_policy
 
         def of(config: Path, weights: Path) -> Policy:
             shape = decode_file(config.read_bytes(), BadSubmission, config.name)

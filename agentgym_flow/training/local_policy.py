@@ -1,27 +1,47 @@
-"""A policy with local weights: a Hugging Face folder, such as the checkpoint of a run."""
+"""Policies with given weights: of a Hugging Face folder, such as the checkpoint of a run; and of leaderboard entries.
+
+Submitted weights are untrusted. Nothing from a submission is executed: safetensors contain numbers only, the model is
+Transformers' GPT-2 with a shape read from a few known entries, the tokenizer is built from the template's vocabulary,
+and the prompt template is the environment's own.
+
+The completions of a submitted log are scored again with the open weights that the submitter names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import yaml  # type: ignore[import-untyped]
-from transformers import GenerationConfig, PreTrainedModel
+from safetensors import SafetensorError
+from safetensors.torch import load
+from transformers import GenerationConfig, GPT2LMHeadModel, PreTrainedModel
 
 from agentgym_flow._util.files import write_folder_atomically
-from agentgym_flow.core import check_positive
-from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.core import Stream, check_positive
+from agentgym_flow.episodes import EpisodeRecorder, read_log
+from agentgym_flow.errors import BadSetting, BadSubmission, UnknownOption, UnknownTemplate
 from agentgym_flow.generation.transformers_generator import ROWS, TransformersGenerator
 from agentgym_flow.generation.weights import has_adapter
 from agentgym_flow.leaderboard.submission import ABOUT, Submission
+from agentgym_flow.leaderboard.track import Track
+from agentgym_flow.policies import PolicyInput
+from agentgym_flow.policies.openai_chat import LOGPROBS
 from agentgym_flow.prompts import TURN, PromptTemplate, TextTemplate, template_for
-from agentgym_flow.training.chat_template import NONE, checked_date, is_plain, reads_clock, write_date
+from agentgym_flow.replay.stepping import step_again
+from agentgym_flow.training.conversation import NONE, checked_date, is_plain, reads_clock, write_date
 from agentgym_flow.training.models import is_language_model, load_model, quiet
-from agentgym_flow.training.policy import ModelPolicy, check_vocabulary, pad_token
+from agentgym_flow.training.policy import ModelPolicy, check_vocabulary, pad_token, prompt_text, prompt_tokens
 from agentgym_flow.training.run_config import DTYPES, mapping
 from agentgym_flow.training.run_folder import CONFIG
+from agentgym_flow.training.tiny import gpt2_config, word_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 MAX_TOKENS = 512
 """The longest completion, in tokens, in prompt templates without their own vocabulary."""
@@ -173,3 +193,222 @@ def _settings_of_run(folder: Path) -> Mapping[str, Any]:
             f"{file} cannot be read ({error!s:.200}): pass prompt template and layout explicitly"
         ) from None
     return settings if isinstance(settings, dict) else {}
+
+
+# ---------------------------------------------------------------- submitted weights
+KIND = "gpt2"
+"""The supported `model_type`."""
+
+SHAPE: Mapping[str, tuple[int, int]] = {
+    "n_embd": (8, 1024),
+    "n_layer": (1, 24),
+    "n_head": (1, 32),
+    "n_inner": (8, 4096),
+    "n_positions": (16, 4096),
+    "vocab_size": (4, 65536),
+}
+"""The entries of `config.json` that are read -> their ranges."""
+
+MOST_WEIGHTS = 10_000_000
+"""The largest number of weights, which are 20 MB in half precision."""
+
+
+def submitted_policy(
+    env_id: str,
+    template_name: str,
+    config: Any,
+    weights: bytes,
+    *,
+    temperature: float = 1.0,
+    greedy: bool = False,
+    layout: str = TURN,
+) -> ModelPolicy:
+    """Return the policy with the submitted weights.
+
+    Args:
+        env_id: the environment to play.
+        template_name: a prompt template of the environment with a fixed vocabulary, such as `compact`.
+        config: the content of `config.json`; only `model_type` and the entries of `SHAPE` are read.
+        weights: the bytes of a safetensors file.
+        temperature: the sampling temperature.
+        greedy: take the most likely token.
+        layout: `turn` or `conversation`.
+
+    Raises:
+        BadSubmission: the prompt template has no vocabulary, the shape is out of range, or the weights do not fit it or
+            are not finite.
+    """
+    if not isinstance(config, Mapping):
+        raise BadSubmission("config.json must be an object with the shape of the model")
+    if ":" in template_name:
+        raise BadSubmission(f"prompt: {template_name!r:.60} names a file; use a prompt template of the environment")
+    try:
+        template = template_for(env_id, template_name)
+    except UnknownTemplate as error:
+        raise BadSubmission(f"prompt: {error}") from None
+    vocabulary = getattr(template, "vocabulary", ())
+    if not vocabulary:
+        raise BadSubmission(
+            f"prompt: prompt template {template_name!r} has no fixed vocabulary, so its tokens are unknown"
+        )
+    tokenizer = word_tokenizer(vocabulary)
+    model = GPT2LMHeadModel(gpt2_config(tokenizer, **_shape(config, len(tokenizer))))
+    _load(model, weights)
+    return ModelPolicy(
+        model.eval(),
+        tokenizer,
+        template,
+        temperature=temperature,
+        greedy=greedy,
+        layout=layout,
+        name="submitted",
+    )
+
+
+def _shape(config: Mapping[str, Any], words: int) -> dict[str, int]:
+    """Return the checked entries of `SHAPE` for a vocabulary of `words` words. Raises `BadSubmission`."""
+    if config.get("model_type") != KIND:
+        raise BadSubmission(f"config.json: model_type must be {KIND!r}, got {config.get('model_type')!r:.60}")
+    shape = {}
+    for name, (least, most) in SHAPE.items():
+        value = config.get(name)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise BadSubmission(f"config.json: {name} must be a number from {least} to {most}, got {value!r:.60}")
+        shape[name] = value
+    if shape["vocab_size"] != words:
+        raise BadSubmission(
+            f"config.json: vocab_size is {shape['vocab_size']}, but the prompt template has {words} words"
+        )
+    if shape["n_embd"] % shape["n_head"]:
+        raise BadSubmission("config.json: n_embd must be a multiple of n_head")
+    wide, inner = shape["n_embd"], shape["n_inner"]
+    layers = shape["n_layer"] * (4 * wide * wide + 2 * wide * inner)
+    if (numbers := layers + wide * (words + shape["n_positions"])) > MOST_WEIGHTS:
+        raise BadSubmission(f"config.json: a model of {numbers:,} weights is larger than {MOST_WEIGHTS:,}")
+    return shape
+
+
+def _load(model: GPT2LMHeadModel, weights: bytes) -> None:
+    """Load the weights of a safetensors file, as float32. Raises `BadSubmission` if they do not fit."""
+    try:
+        state = load(weights)
+    except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
+        raise BadSubmission(f"model.safetensors is not a safetensors file ({error!s:.200})") from None
+    own = model.state_dict()
+    for name in sorted(state.keys() - own.keys()):
+        raise BadSubmission(f"model.safetensors: {name!r:.80} is not a weight of this model")
+    tied = {"lm_head.weight"}
+    for name in sorted(own.keys() - state.keys() - tied):
+        raise BadSubmission(f"model.safetensors: {name!r} is missing")
+    for name, value in state.items():
+        if value.shape != own[name].shape:
+            raise BadSubmission(
+                f"model.safetensors: {name!r} has shape {tuple(value.shape)}, but the model needs "
+                f"{tuple(own[name].shape)}"
+            )
+        if not value.is_floating_point() or not torch.isfinite(value.float()).all():
+            raise BadSubmission(f"model.safetensors: {name!r} must hold finite numbers")
+    model.load_state_dict({name: value.float() for name, value in state.items()}, strict=False)
+    model.tie_weights()
+
+
+# ---------------------------------------------------------------- log-probabilities of a log
+TOLERANCE = 0.1
+"""In nats per token. Engines and number formats differ by a few hundredths, other models by far more."""
+
+
+@dataclass(frozen=True)
+class RescoredShare:
+    """The agreement of logged and recomputed log-probabilities.
+
+    Attributes:
+        turns: number of turns compared.
+        agreed: turns in which the mean absolute difference per token is at most `TOLERANCE`.
+        other_tokens: turns in which the tokenizer returns another number of tokens; they count as disagreeing.
+        difference: the mean absolute difference over all compared tokens, in nats; 0 without any.
+    """
+
+    turns: int
+    agreed: int
+    other_tokens: int
+    difference: float
+
+
+def rescore(
+    log: Path,
+    track: Track,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    template: PromptTemplate,
+    *,
+    share: float = 0.02,
+    seed: str = "",
+    data: Mapping[str, str | Path] | None = None,
+) -> RescoredShare:
+    """Compare the log-probabilities of a random share of a log's turns with those of a model.
+
+    Args:
+        log: an attested log that has been checked.
+        track: its track.
+        model: the model; it is compared at temperature 1, as servers report log-probabilities.
+        tokenizer: the model's tokenizer.
+        template: the prompt template of the entry.
+        share: the fraction of turns to compare; at least one is compared.
+        seed: selects the turns; use one that the submitter could not know.
+        data: paths of official data by name.
+
+    Raises `BadSetting` if `share` is not in (0, 1].
+    """
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise BadSetting(f"share must be above 0 and at most 1, got {share!r:.60}")
+    agreed = other = compared = turns = 0
+    total = 0.0
+    for prompt, completion, said in _turns(log, track, tokenizer, template, share, seed, data):
+        turns += 1
+        ids = tuple(tokenizer(completion, add_special_tokens=False).input_ids)
+        if len(said) == len(ids) + 1 and tokenizer.eos_token_id is not None:  # the end-of-sequence token is included
+            ids = (*ids, int(tokenizer.eos_token_id))
+        if len(said) != len(ids):
+            other += 1
+            continue
+        if not ids:
+            agreed += 1
+            continue
+        own = _logprobs(model, prompt, ids)
+        apart = [abs(a - b) for a, b in zip(own, said, strict=True)]
+        agreed += sum(apart) / len(apart) <= TOLERANCE
+        total, compared = total + sum(apart), compared + len(apart)
+    check_positive("the number of turns", turns)
+    return RescoredShare(turns, agreed, other, total / max(1, compared))
+
+
+def _turns(
+    log: Path,
+    track: Track,
+    tokenizer: PreTrainedTokenizerBase,
+    template: PromptTemplate,
+    share: float,
+    seed: str,
+    data: Mapping[str, str | Path] | None,
+) -> Iterator[tuple[tuple[int, ...], str, list[float]]]:
+    """Yield prompt tokens, completion and logged log-probabilities of a random share of the turns."""
+    chosen = False
+    with closing(track.make_env(data)) as env:
+        recorder = EpisodeRecorder(env)
+        for logged in read_log(log):
+            draws = Stream("rescore", seed, logged.task, logged.attempt)
+            outputs = logged.outputs()  # a template may show earlier answers
+            said = zip(outputs, (logged.meta or {})[LOGPROBS], strict=True)
+            for (output, logprobs), _ in zip(said, step_again(recorder, logged, outputs), strict=True):
+                if draws.uniform() < share or not chosen:
+                    chosen = True
+                    prompt = prompt_tokens(tokenizer, prompt_text(tokenizer, template, PolicyInput.of(recorder)))
+                    yield prompt, output.text, logprobs
+
+
+def _logprobs(model: PreTrainedModel, prompt: tuple[int, ...], completion: tuple[int, ...]) -> list[float]:
+    tokens = torch.tensor([[*prompt, *completion]], device=model.device)
+    with torch.no_grad():
+        logits = model(input_ids=tokens).logits[0, len(prompt) - 1 : -1].float()
+    scores = torch.log_softmax(logits, dim=-1)
+    return [float(one) for one in scores.gather(1, tokens[0, len(prompt) :, None])[:, 0]]

@@ -18,10 +18,10 @@ from agentgym_flow.play import rollout
 from agentgym_flow.play.groups import EpisodeSpec
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.prompts import template_for
-from agentgym_flow.training import submitted
+from agentgym_flow.training import local_policy
+from agentgym_flow.training.local_policy import rescore
 from agentgym_flow.training.models import load_model
 from agentgym_flow.training.policy import ModelPolicy
-from agentgym_flow.training.submitted import rescore
 from tests.training.conftest import SOKOBAN
 
 TEMPLATE = template_for(SOKOBAN, "text")
@@ -88,7 +88,7 @@ def test_a_template_sees_what_the_policy_wrote_before(
         seen.append([turn.output.text for turn in policy_input.episode.turns])
         return "a prompt"
 
-    monkeypatch.setattr(submitted, "prompt_text", prompt_text)
+    monkeypatch.setattr(local_policy, "prompt_text", prompt_text)
     rescore(log, track, *models[0], TEMPLATE, share=1.0)
     lines = list(read_log(log))
     assert seen == [line.completions[:turn] for line in lines for turn in range(4)]  # type: ignore[index]
