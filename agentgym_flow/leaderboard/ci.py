@@ -181,7 +181,7 @@ def _one_new_entry(
             raise BadSubmission(f"{file} has {size:,} bytes, more than {MOST_BYTES[file]:,}")
         blobs[file] = change.blob
     if len(places) != 1:
-        raise BadSubmission(f"the branch adds {len(places)} entries: open a pull request for each")
+        raise BadSubmission(f"the branch adds {len(places)} entries instead of one: open a pull request for each")
     place = places.pop()
     if repository.names(base, [f"{_SUBMISSIONS}/{place[0]}/{place[1]}"]):
         raise BadSubmission(f"{place[0]}/{place[1]} already exists: entries do not change, so add a new one")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,14 @@ from typing import Any
 import pytest
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episodes import LoggedEpisode, read_log
+from agentgym_flow.episodes import EpisodeRecorder, LoggedEpisode, read_log
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.leaderboard.track import Track, make_track
 from agentgym_flow.play import rollout
 from agentgym_flow.play.groups import EpisodeSpec
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.prompts import template_for
+from agentgym_flow.replay.stepping import step_again
 from agentgym_flow.training import submitted
 from agentgym_flow.training.models import load_model
 from agentgym_flow.training.policy import ModelPolicy
@@ -43,20 +46,23 @@ def models(import_benchmark: Callable[[str], Any], tmp_path_factory: pytest.Temp
 @pytest.fixture(scope="module")
 def played(models: list[Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Track]:
     """What the first model has played, with its log-probabilities."""
-    model, tokenizer = models[0]
     track = make_track(SOKOBAN, "try", "Try", tasks=4, kwargs={"size": 5, "boxes": 1, "max_steps": 4})
-    policy = ModelPolicy(model, tokenizer, TEMPLATE, max_new_tokens=6)
-    specs = [EpisodeSpec(start.seed, start.task, start.attempt) for start in track.starts()]
-    episodes = rollout(policy, lambda: make_text_env(SOKOBAN, **track.env_settings()), specs)
     log = tmp_path_factory.mktemp("log") / "episodes.jsonl.gz"
+    lines = logged(track, ModelPolicy(*models[0], TEMPLATE, max_new_tokens=6))
+    log.write_bytes(gzip.compress("".join(f"{line.line()}\n" for line in lines).encode()))
+    return log, track
+
+
+def logged(track: Track, policy: ModelPolicy) -> list[LoggedEpisode]:
+    """What a model plays on a track, with its log-probabilities."""
+    specs = [EpisodeSpec(start.seed, start.task, start.attempt) for start in track.starts()]
     lines = []
-    for episode in episodes:
+    for episode in rollout(policy, lambda: make_text_env(SOKOBAN, **track.env_settings()), specs):
         for turn in episode.turns:  # what is sent is what can be written again: no half characters, no markers
             turn.output.completion = turn.output.completion or turn.action
         logprobs = [list(turn.output.logprobs or ()) for turn in episode.turns]
-        lines.append(replace(LoggedEpisode.of(episode), meta={"logprobs": logprobs}).line())
-    log.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
-    return log, track
+        lines.append(replace(LoggedEpisode.of(episode), meta={"logprobs": logprobs}))
+    return lines
 
 
 def test_the_model_that_wrote_them_agrees_and_another_does_not(models: list[Any], played: tuple[Path, Track]) -> None:
@@ -67,6 +73,34 @@ def test_the_model_that_wrote_them_agrees_and_another_does_not(models: list[Any]
     assert own.difference < 1e-3
     assert other.agreed < own.agreed
     assert other.difference > 10 * own.difference
+
+
+def test_texts_that_the_model_would_not_write_are_a_surprise(models: list[Any], played: tuple[Path, Track]) -> None:
+    """Whoever has the weights can compute the log-probabilities of any text, so these agree."""
+    log, track = played
+    model, tokenizer = models[0]
+    model = copy.deepcopy(model)
+    model.get_output_embeddings().weight.data *= 8  # a model that prefers some tokens
+    policy = ModelPolicy(model, tokenizer, TEMPLATE, max_new_tokens=6)
+    found = {}
+    for name, other in (("its own", None), ("others", read_log(log))):
+        lines = logged(track, policy) if other is None else list(other)
+        with closing(track.make_env()) as env:
+            recorder = EpisodeRecorder(env)
+            for number, line in enumerate(lines):
+                outputs, rows = line.outputs(), []
+                for output, _ in zip(outputs, step_again(recorder, line, outputs), strict=True):
+                    prompt = submitted.prompt_tokens(
+                        tokenizer, submitted.prompt_text(tokenizer, TEMPLATE, PolicyInput.of(recorder))
+                    )
+                    ids = tuple(tokenizer(output.text, add_special_tokens=False).input_ids)
+                    rows.append(submitted._logprobs(model, prompt, ids, 1.0)[0])
+                lines[number] = replace(line, meta={"logprobs": rows})
+        file = log.with_name(f"{name}.jsonl.gz")
+        file.write_bytes(gzip.compress("".join(f"{line.line()}\n" for line in lines).encode()))
+        found[name] = rescore(file, track, model, tokenizer, TEMPLATE, share=1.0)
+    assert found["its own"].agreed == found["others"].agreed == found["others"].turns == 16
+    assert found["its own"].surprise < 3 < 10 < found["others"].surprise
 
 
 def test_the_share_is_drawn_with_the_seed(models: list[Any], played: tuple[Path, Track]) -> None:
