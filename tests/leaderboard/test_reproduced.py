@@ -16,6 +16,7 @@ pytest.importorskip("trl", reason="training needs the extra train")
 
 import torch
 from entries import PLACE, YAML, board, files, track, write
+from msgspec.structs import replace
 from safetensors.torch import save
 
 from agentgym_flow.cli.leaderboard import _policy
@@ -23,11 +24,13 @@ from agentgym_flow.errors import MissingExtra
 from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.publish import publish
 from agentgym_flow.leaderboard.reproduce import fresh_track
-from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, WEIGHTS
+from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, WEIGHTS, Folder
+from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.leaderboard.verdict import SubmissionVerdict
 from agentgym_flow.prompts import template_for
 from agentgym_flow.training.models import load_model, save_model
 
+COMMITTED = Path(__file__).parents[2] / "leaderboards"
 REPRODUCED = YAML.replace("badge: replayed", "badge: reproduced").replace("prompt: none", "prompt: compact").encode()
 
 
@@ -133,6 +136,36 @@ def test_a_prompt_without_words_of_its_own_is_refused(tmp_path: Path, old: str, 
     verdict = judged(tmp_path, entry() | {ABOUT: REPRODUCED.replace(old.encode(), new.encode())})
     assert verdict.reason is not None
     assert message in verdict.reason.message
+
+
+def test_any_fault_of_the_submission_is_a_verdict(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, entry() | {ABOUT: REPRODUCED + b"layout: conversation\n"})
+    assert verdict.reason is not None
+    assert verdict.reason.check == "weights"
+    assert "conversation" in verdict.reason.message
+
+
+def test_the_digest_is_that_of_the_weights_however_they_are_stored(tmp_path: Path) -> None:
+    state = saved()[1]
+    again = judged(tmp_path / "again", entry(weights=save(dict(sorted(state.items())[::-1]), {"made": "again"})))
+    assert again.weights_sha256 == judged(tmp_path, entry()).weights_sha256
+    value = state[FIRST].clone()
+    value[0, 0] += 0.25
+    assert judged(tmp_path / "other", entry(weights=weights(FIRST, value))).weights_sha256 != again.weights_sha256
+    before = [replace(again, submission=f"{PLACE[0]}/2026-11-20-first")]
+    copy = judged(tmp_path / "copy", entry(), before=before)
+    assert copy.reason is not None
+    assert "these are the weights of sokoban-small/2026-11-20-first" in copy.reason.message
+
+
+def test_committed_verdicts_name_the_weights() -> None:
+    verdict = SubmissionVerdict.read(next((COMMITTED / "verdicts/search-s0").glob("*-tiny-grpo.json")))
+    policy = Folder.read(COMMITTED / "submissions" / verdict.submission)
+    made = _policy()
+    assert made is not None
+    _, digest = made(policy, Track.read(COMMITTED / "tracks/search-s0.json"))
+    assert verdict.weights_sha256 == digest
+    assert verdict.drawn_from == verdict.submission_sha256, "as fresh tasks were drawn before"
 
 
 def test_without_torch_nobody_is_judged(tmp_path: Path) -> None:

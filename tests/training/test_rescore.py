@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import gzip
+import json
+import shutil
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -11,11 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from agentgym_flow.cli import app
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episodes import EpisodeRecorder, LoggedEpisode, read_log
 from agentgym_flow.errors import BadSetting
+from agentgym_flow.leaderboard.submission import ABOUT, LOG, SCHEMA, open_weights_digest
 from agentgym_flow.leaderboard.track import Track, make_track
+from agentgym_flow.leaderboard.verdict import Mean, SubmissionVerdict
 from agentgym_flow.play import rollout
 from agentgym_flow.play.groups import EpisodeSpec
 from agentgym_flow.policies import PolicyInput
@@ -101,6 +107,45 @@ def test_texts_that_the_model_would_not_write_are_a_surprise(models: list[Any], 
         found[name] = rescore(file, track, model, tokenizer, TEMPLATE, share=1.0)
     assert found["its own"].agreed == found["others"].agreed == found["others"].turns == 16
     assert found["its own"].surprise < 3 < 10 < found["others"].surprise
+
+
+def test_the_command_writes_the_result_into_the_verdict(
+    models: list[Any], played: tuple[Path, Track], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, track = played
+    root, place, weights = tmp_path / "boards", "try/2026-11-23-mine", Path(models[0][0].name_or_path)
+    folder = root / "submissions" / place
+    folder.mkdir(parents=True)
+    shutil.copy(log, folder / LOG)
+    track.write(root / "tracks" / "try.json")
+    monkeypatch.setattr(submitted, "TOLERANCE", 0.0)  # the numbers are those of the log: see what is drawn
+
+    def run(named: str, *words: str) -> tuple[int, str]:
+        about = {"schema": SCHEMA, "track": "try", "name": "mine", "date": "2026-11-23", "badge": "attested"}
+        about |= {"prompt": "text", "title": "T", "authors": ["a"], "command": "c"}
+        about |= {"training": {"environments": [], "data": ""}, "model": {"name": "m", "sha256": named}}
+        (folder / ABOUT).write_text(json.dumps(about), "utf-8")
+        command = ["leaderboard", "rescore", str(folder), "--model", str(weights), "--root", str(root), *words]
+        result = CliRunner().invoke(app, command)
+        return result.exit_code, " ".join(result.output.split())
+
+    digest = open_weights_digest(weights)
+    assert "names abab" in run("ab" * 32)[1], "other weights than the entry names"
+    file = root / "verdicts" / f"{place}.json"
+    found = {}
+    for commit in ("", "a" * 40, "b" * 40):
+        SubmissionVerdict(place, accepted=True, badge="attested", score=Mean(1, 1, 1), commit=commit).write(file)
+        code, said = run(digest, "--share", "0.5")
+        assert code == 1, said
+        assert ("not recorded" in said) == (commit == "")
+        found[commit] = SubmissionVerdict.read(file).rescored
+    first, second = found["a" * 40], found["b" * 40]
+    assert found[""] is None
+    assert first is not None
+    assert second is not None
+    assert (first.weights_sha256, first.share) == (digest, 0.5)
+    assert first.command.endswith("--share 0.5 --dtype float32")
+    assert (first.turns, first.difference) != (second.turns, second.difference), "the merge draws the turns"
 
 
 def test_the_share_is_drawn_with_the_seed(models: list[Any], played: tuple[Path, Track]) -> None:
