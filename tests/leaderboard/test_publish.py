@@ -132,7 +132,7 @@ def test_account_and_time_are_those_of_the_merge(tmp_path: Path, monkeypatch: py
     ):
         monkeypatch.setenv("GIT_COMMITTER_DATE", f"2026-11-27T{hour}:00:00+02:00")
         add(root, "mine", day)
-        git.commit(f"Entry\n\nAccount: {account}\n")
+        git.commit(f"Entry\n\nAccount: {account}\n\nCo-authored-by: Carol <c@d.e>\n")
     monkeypatch.setenv("GIT_COMMITTER_DATE", "2026-11-27T13:00:00+02:00")
     add(root, "ours")
     git.commit()

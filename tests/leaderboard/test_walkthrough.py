@@ -88,20 +88,25 @@ def test_submitted_weights_are_judged_and_shown_on_the_page(repository: Path, mo
     git("checkout", "-q", "-b", "mine")
     git("add", "-A")
     git("commit", "-q", "-m", "a submission")
-    assert "Accepted" in run("leaderboard", "ci", "main", "mine", "--out", str(repository / "decision"))
+    said = run("leaderboard", "ci", "main", "mine", "--account", "Me", "--out", str(repository / "decision"))
+    assert "Accepted" in said
+    assert "After the merge it plays other tasks" in said
     assert "Accepted" in (repository / "decision/summary.md").read_text("utf-8")
     git("checkout", "-q", "main")
-    git("merge", "-q", "mine")
+    git("merge", "-q", "--squash", "mine")
+    git("commit", "-q", "-m", "Entry\n\nAccount: Me")
 
-    monkeypatch.setenv("AGENTGYM_FLOW_SEASON_SECRET", "00" * 32)
-    run("leaderboard", "publish", code=2)
-    monkeypatch.setenv("AGENTGYM_FLOW_SEASON_SECRET", secret)
+    for known in ({}, {"s1": "00" * 32}, {"s2": secret}):
+        monkeypatch.setenv("AGENTGYM_FLOW_SEASON_SECRETS", json.dumps(known))
+        assert "Accepted" not in run("leaderboard", "publish", code=2), "the entry waits for its secret"
+    monkeypatch.setenv("AGENTGYM_FLOW_SEASON_SECRETS", json.dumps({"s1": secret}))
     assert "reproduced" in run("leaderboard", "publish")
-    monkeypatch.delenv("AGENTGYM_FLOW_SEASON_SECRET")
+    monkeypatch.delenv("AGENTGYM_FLOW_SEASON_SECRETS")
     run("leaderboard", "render")
     run("leaderboard", "render", "--check")
     verdict = json.loads(Path(f"leaderboards/verdicts/small-s1/{entry.name}.json").read_text("utf-8"))
-    assert (verdict["accepted"], verdict["rehearsal"]) == (True, False)
+    assert (verdict["accepted"], verdict["rehearsal"], verdict["account"]) == (True, False, "me")
+    assert verdict["commit"] == git("rev-parse", "HEAD")
     page = Path(f"leaderboards/site/small-s1/{entry.name}/index.html").read_text("utf-8")
     assert "Fresh weights" in page
     assert verdict["season"] in page
