@@ -238,7 +238,7 @@ def rescore(
         template,
         share=share,
         seed=merged or "",
-        temperature=about.sampling.temperature or 1.0,
+        temperature=min(1.0, about.sampling.temperature or 1.0),  # at a high one, every text is as likely
         data=environments.data_paths(data),
     )
     command = AGAIN_ATTESTED.format(folder=f"{ROOT}/{SUBMISSIONS}/{about.track}/{about.id}")

@@ -185,6 +185,9 @@ def test_a_name_belongs_to_the_account_that_used_it_first(git: Git) -> None:
     assert verdict is not None
     assert (verdict.accepted, verdict.account) == (True, "alice")
     assert git.decide().ok, "who asks without an account is not checked"
+    SubmissionVerdict("elsewhere/2026-11-19-expert").write(git.path / ROOT / "verdicts/elsewhere/2026-11-19-ours.json")
+    git.commit()
+    assert "'expert' belongs to this project" in git.decide(account="alice").summary()
 
 
 def test_what_is_said_about_tasks_after_the_merge_is_true(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ pytest.importorskip("trl", reason="training needs the extra train")
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
+from agentgym_flow.leaderboard.submission import ABOUT, ModelCard, Submission, open_weights_digest
 from agentgym_flow.prompts import template_for
 from agentgym_flow.training.models import load_model, save_model
 
@@ -127,6 +128,7 @@ def test_submit_says_what_is_missing(repository: Path) -> None:
         ((str(out), "--name", "a", *about, "--badge", "reproduced"), "needs the folder of the policy"),
         ((str(out), "--name", "a", *about, "--badge", "proved"), "badge"),
         ((str(out), "--name", "a", *about, "--policy", str(out)), "only this badge takes one"),
+        ((str(out), "--name", "a", *about, "--open-weights", str(out)), "has no .safetensors file"),
     ):
         result = CliRunner().invoke(app, ["submit", *words])
         assert result.exit_code != 0
@@ -134,6 +136,11 @@ def test_submit_says_what_is_missing(repository: Path) -> None:
     assert not Path("leaderboards/submissions").exists()
     said = run("leaderboard", "check", "leaderboards/submissions/small-s1/2026-11-23-reference-a", code=1)
     assert "**Refused.** names that begin with 'reference-'" in said
+    run("submit", str(out), "--name", "named", *about, "--open-weights", str(out / "evaluation.json"))
+    (entry,) = Path("leaderboards/submissions/small-s1").iterdir()
+    assert Submission.parse((entry / ABOUT).read_bytes()).model == ModelCard(
+        "evaluation.json", sha256=open_weights_digest(out / "evaluation.json")
+    )
     log = out / "episodes.jsonl.gz"
     log.write_bytes(log.read_bytes()[:-20])
     said = run("submit", str(out), "--name", "cut", *about, code=1)
