@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import mmap
 import os
 import socket
 import subprocess
@@ -15,15 +16,19 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
+from typer.testing import CliRunner
 
+from agentgym_flow.cli import app
 from agentgym_flow.cli.environments import check_command
 from agentgym_flow.core import Transition
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.sokoban import generator
 from agentgym_flow.episodes import Episode, EpisodeRecorder, LoggedEpisode, LogLimits, limits_beyond_default, write_log
+from agentgym_flow.errors import BadSetting, SandboxUnavailable
 from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import ExpertPolicy, RandomPolicy
 from agentgym_flow.replay import LogVerdict, verify, verify_log
+from agentgym_flow.sandbox import Machine
 from agentgym_flow.testing.example import CaveEnv
 
 SOKOBAN, SEARCH, CANVAS = (f"agentgym_flow/{name}-v0" for name in ("Sokoban", "Search", "Canvas"))
@@ -192,6 +197,46 @@ def test_every_way_to_fail_is_a_verdict_for_its_line(tmp_path: Path, monkeypatch
         assert "failed on replay: " in told[16]
 
 
+NO_WALLS = Machine("none", (), {"landlock": "Function not implemented", "seccomp": "Operation not permitted"})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the walls are those of Linux")
+def test_nothing_is_replayed_without_the_sandbox_that_is_required(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, done = tmp_path / "log.jsonl", list[int]()
+    write_log(log, [cave(rooms) for rooms in range(40)])
+    missing = "landlock: Function not implemented; seccomp: Operation not permitted"
+    for level in ("none", "limited"):
+        monkeypatch.setattr(
+            "agentgym_flow.replay.workers.confine", lambda _, level=level: replace(NO_WALLS, level=level)
+        )
+        with pytest.raises(SandboxUnavailable, match=rf"is {level} on this machine.*Missing: {missing}"):
+            verify_log(log, jobs=2, on_line=done.append, require_sandbox=True)
+        assert done == []
+        assert verify_log(log, jobs=2).sandbox == level
+        said = CliRunner().invoke(app, ["verify", str(log), "--jobs", "1", "--require-sandbox"])
+        assert (said.exit_code, "verified" in said.output) == (2, False)
+        assert missing in " ".join(said.output.split())
+    for settings in ({"jobs": 0}, {"fetch": True}):
+        with pytest.raises(BadSetting, match="the sandbox is required"):
+            verify_log(log, require_sandbox=True, **settings)
+    assert verify_log(log, jobs=0).sandbox == "none"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the walls are those of Linux")
+def test_the_weakest_sandbox_of_the_processes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, made = tmp_path / "log.jsonl", mmap.mmap(-1, 1)  # shared with the processes
+    write_log(log, [cave(rooms) for rooms in range(200)])
+
+    def confine(_: str) -> Machine:
+        made[0] += 1
+        return replace(NO_WALLS, level="strong" if made[0] > 1 else "limited")
+
+    monkeypatch.setattr("agentgym_flow.replay.workers.confine", confine)
+    assert verify_log(log, jobs=2).sandbox == "limited"
+
+
 def test_what_goes_beyond_a_limit_is_told_by_its_name(tmp_path: Path) -> None:
     line = a_line(SOKOBAN, 3)
     spoken = replace(line, actions=[*line.actions[:-1], "up" * 600])
@@ -202,8 +247,13 @@ def test_what_goes_beyond_a_limit_is_told_by_its_name(tmp_path: Path) -> None:
     told = sentences(verify_log(log, limits=limits, jobs=1))
     assert "log.jsonl line 2: more bytes than max_line_bytes=8000" in told[2]
     assert "an action of 1200 characters is longer than max_action_length=1000" in told[3]
-    assert all("not JSON" in told[number] for number in (5, 6, 7))
+    assert all("not JSON" in told[number] for number in (5, 6))
+    assert "line 7: lists and objects are nested too deeply" in told[7]
     assert "3 actions are more than max_actions=2" in sentences(verify_log(log, limits=LogLimits(max_actions=2)))[1]
+    assert (
+        "line 2: meta has characters 9,001, more than max_meta_characters=100"
+        in sentences(verify_log(log, limits=LogLimits(max_meta_characters=100)))[2]
+    )
     short = verify_log(log, limits=LogLimits(max_lines=3))
     assert (short.episodes, sentences(short)[4]) == (4, "log.jsonl: more lines than max_lines=3; not read further")
     short = verify_log(log, limits=LogLimits(max_bytes=2000))

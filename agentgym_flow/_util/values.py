@@ -1,4 +1,4 @@
-"""Plain values: untrusted JSON and its types, finite numbers, and text that is safe to display."""
+"""Plain values: untrusted JSON and its types, finite numbers, safe texts to display, and JSON files of the package."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import json
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from enum import Enum
+from importlib import resources
 from itertools import chain
 from numbers import Real
 from types import UnionType
@@ -15,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeGuard, TypeVar, Union, get_args,
 
 import msgspec
 
-from agentgym_flow.errors import AgentGymFlowError, shown
+from agentgym_flow.errors import AgentGymFlowError, BadData, shown
 
 T = TypeVar("T")
 
@@ -35,8 +37,10 @@ def decode_file(raw: bytes, error: type[AgentGymFlowError], where: str) -> Any:
         raise error(f"{where}: more than {MOST_BYTES:,} bytes")
     try:
         value = decode(raw.decode("utf-8"))
-    except (ValueError, RecursionError) as problem:  # UnicodeDecodeError among them
+    except (json.JSONDecodeError, UnicodeDecodeError) as problem:
         raise error(f"{where}: not JSON ({problem!s:.200})") from None
+    except ValueError as problem:
+        raise error(f"{where}: {problem!s:.200}") from None
     if is_deep(value):
         raise error(f"{where}: a value is nested more than {MAX_DEPTH} deep")
     return value
@@ -87,6 +91,8 @@ def _explained(problem: str, value: Any, kind: Any) -> str:
         enums = [one for one in _alternatives(kind) if isinstance(one, type) and issubclass(one, Enum)]
         choices = [*chain(*map(get_args, literals)), *(member.value for one in enums for member in one)]
         what = f"must be one of {', '.join(map(repr, choices))}"
+    elif "matching regex" in what and (told := [one.description for one in _metas(kind) if one.description]):
+        what = f"must be {told[0]}"
     elif expected := _EXPECTED.fullmatch(what):
         what = f"must be {expected[1].replace('`', '').replace('array', 'list')}"
     elif what.endswith("out of range"):
@@ -103,6 +109,15 @@ def _alternatives(kind: Any) -> list[Any]:
     if get_origin(kind) in (Union, UnionType):
         return [part for one in get_args(kind) for part in _alternatives(one)]
     return [kind]
+
+
+def _metas(kind: Any) -> Iterator[msgspec.Meta]:
+    """Yield the constraints of a type or of its alternatives."""
+    if get_origin(kind) is Annotated:
+        yield from (one for one in get_args(kind)[1:] if isinstance(one, msgspec.Meta))
+    elif get_origin(kind) in (Union, UnionType):
+        for part in get_args(kind):
+            yield from _metas(part)
 
 
 def _container(kind: Any) -> Any:
@@ -147,7 +162,8 @@ def is_deep(value: Any) -> bool:
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     row = dict(pairs)
     if len(row) != len(pairs):
-        raise ValueError("a name occurs twice in one object")
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise ValueError(f"the name {twice!r:.80} occurs twice in one object")
     return row
 
 
@@ -155,8 +171,30 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON number")
 
 
-decode = json.JSONDecoder(object_pairs_hook=_no_repeats, parse_constant=_no_constant).decode
-"""Returns the value of a JSON text. Raises `ValueError` or `RecursionError` if it is invalid."""
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"the number {digits:.40} is beyond the largest one that fits, {sys.float_info.max:.2g}")
+    return number
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_no_repeats, parse_constant=_no_constant, parse_float=_finite)
+
+
+def decode(text: str) -> Any:
+    """Return the value of a JSON text.
+
+    Raises `json.JSONDecodeError` if it is not JSON, and another `ValueError` with the reason if a name occurs twice in
+    an object, a number is NaN, infinite or too large, or the nesting is too deep.
+    """
+    try:
+        return _DECODER.decode(text)
+    except json.JSONDecodeError:
+        raise
+    except RecursionError:
+        raise ValueError("lists and objects are nested too deeply") from None
+    except ValueError as error:
+        raise ValueError("an integer has too many digits" if "integer string" in str(error) else str(error)) from None
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -175,3 +213,24 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufd
 def printable(text: str) -> str:
     """Return `text` with characters that HTML and XML cannot hold (controls, lone surrogates) replaced by U+FFFD."""
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+# ---------------------------------------------------------------- JSON files of the package
+class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A JSON object. Fields without a default must be there."""
+
+
+def read_content(package: str, file: str, kind: type[T]) -> T:
+    """Return the content of a JSON file in a package, as `kind`.
+
+    A JSON object becomes a `Content` or dict, a list becomes a tuple, and a text becomes a member of an enumeration by
+    its value.
+
+    Args:
+        package: such as `agentgym_flow.envs.webshop.generator`.
+        file: the name of the file, such as `departments/beauty.json`.
+        kind: such as `tuple[X, ...]` or `dict[str, X]`, where `X` is a `Content`.
+
+    Raises `BadData` if a value has a wrong type, with its position in the file.
+    """
+    return typed(json.loads(resources.files(package).joinpath(file).read_text("utf-8")), kind, BadData, file)

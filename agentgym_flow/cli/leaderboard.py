@@ -14,7 +14,19 @@ from agentgym_flow._util.files import check_new
 from agentgym_flow._util.values import decode_file, typed
 from agentgym_flow.cli import environments, season
 from agentgym_flow.cli.console import note, say, stdout
-from agentgym_flow.cli.options import Attempts, Commands, DataPaths, EnvArgs, Force, Jobs, Most, Root, Seed, Split
+from agentgym_flow.cli.options import (
+    Attempts,
+    Commands,
+    DataPaths,
+    EnvArgs,
+    Force,
+    Jobs,
+    Most,
+    RequireSandbox,
+    Root,
+    Seed,
+    Split,
+)
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadSetting, BadSubmission
 from agentgym_flow.leaderboard.files import ROOT, SITE, SUBMISSIONS, TRACKS
@@ -46,6 +58,7 @@ def ci(
     out: Annotated[Path | None, typer.Option(file_okay=False)] = None,
     data: DataPaths = None,
     jobs: Jobs = None,
+    require_sandbox: RequireSandbox = False,
 ) -> None:
     """Decide whether a branch may be merged: it must add one valid submission and change nothing else.
 
@@ -68,6 +81,7 @@ def ci(
         data=environments.data_paths(data),
         jobs=jobs,
         make_policy=_policy(),
+        require_sandbox=require_sandbox,
         account=None if account is None else checked_account(account),
     )
     if out is not None:
@@ -86,6 +100,7 @@ def check(
     root: Root = Path(ROOT),
     data: DataPaths = None,
     jobs: Jobs = None,
+    require_sandbox: RequireSandbox = False,
 ) -> None:
     """Run the checks of CI on one submission. Exits with status 1 if it is rejected.
 
@@ -100,7 +115,15 @@ def check(
         check_name(place[1][11:])
     except BadSubmission as error:
         _show(Decision(refused=str(error)))
-    verdict = judge(folder, place, root, data=environments.data_paths(data), jobs=jobs, make_policy=_policy())
+    verdict = judge(
+        folder,
+        place,
+        root,
+        data=environments.data_paths(data),
+        jobs=jobs,
+        make_policy=_policy(),
+        require_sandbox=require_sandbox,
+    )
     _show(Decision.on(verdict, root))
 
 
@@ -110,6 +133,7 @@ def publish(
     account: str = "",
     data: DataPaths = None,
     jobs: Jobs = None,
+    require_sandbox: RequireSandbox = False,
 ) -> None:
     """Compute the verdict of every merged entry that has none yet. CI runs this command after a merge.
 
@@ -136,29 +160,22 @@ def publish(
         make_policy=_policy(),
         secrets=secrets,
         account=checked_account(account),
+        require_sandbox=require_sandbox,
     ):
         say(f"{verdict.submission}: {verdict.summary()}")
 
 
 @app.command()
-def render(
-    root: Root = Path(ROOT),
-    check: Annotated[bool, typer.Option("--check")] = False,
-    jobs: Jobs = None,
-) -> None:
+def render(root: Root = Path(ROOT), files: str = "", jobs: Jobs = None) -> None:
     """Render the leaderboard site: self-contained pages. The same input files give the same bytes.
 
     Options:
-        check: Write nothing, and exit with status 1 if the rendered site is out of date.
+        files: The web address of the leaderboards' folder, for links to logs and weights; relative links without it.
     """
     from agentgym_flow.leaderboard import site
 
-    if not check:
-        site.render(root, jobs=jobs)
-        say(str(root / SITE / "index.html"))
-    elif name := site.first_difference(root, jobs=jobs):
-        say(f"{name} differs: run agentgym-flow leaderboard render and commit it")
-        raise typer.Exit(1)
+    site.render(root, jobs=jobs, files=files)
+    say(str(root / SITE / "index.html"))
 
 
 @app.command()
@@ -319,10 +336,13 @@ def submit(
     link: str | None = None,
     model: str | None = None,
     open_weights: Path | None = None,
+    parameters: Annotated[int | None, typer.Option(min=0)] = None,
+    weights: str | None = None,
     greedy: Annotated[bool, typer.Option("--greedy")] = False,
     layout: str = "turn",
     half: Annotated[bool, typer.Option("--half")] = False,
     core_seconds: Annotated[float | None, typer.Option(min=0)] = None,
+    episodes: Annotated[int | None, typer.Option(min=0)] = None,
     source: Annotated[Path | None, typer.Option(dir_okay=False)] = None,
     training: Annotated[Path | None, typer.Option(dir_okay=False)] = None,
     root: Root = Path(ROOT),
@@ -345,10 +365,13 @@ def submit(
         link: A link to more information, https://...
         model: The name of the model.
         open_weights: For attested: the folder or the file of the open weights, whose digest the entry then names.
+        parameters: The number of parameters of the model.
+        weights: A link to the open weights of the model, https://...
         greedy: Submitted weights choose the most likely token.
         layout: The prompt layout of submitted weights: turn or conversation.
         half: Store the weights in half precision.
         core_seconds: The cost of training, in core-seconds.
+        episodes: The number of episodes that the policy was trained on.
         source: The source file of the training. The site shows it; it is never run.
         training: For tracks where CI runs the training: the YAML file of its settings.
     """
@@ -359,12 +382,14 @@ def submit(
     check_name(name)
     about: dict[str, Any] = {"name": name, "badge": badge, "prompt": prompt, "title": title, "authors": author}
     about |= {"command": command, "training": {"environments": trained_in or [], "data": extra_data}}
-    about["training"] |= {} if core_seconds is None else {"core_seconds": core_seconds}
+    cost = {"core_seconds": core_seconds, "episodes": episodes}
+    about["training"] |= {name: value for name, value in cost.items() if value is not None}
     about |= {} if link is None else {"link": link}
-    about |= {} if model is None else {"model": {"name": model}}
+    card = {"name": model, "parameters": parameters, "weights": weights}
     if open_weights is not None:
-        about["model"] = {"name": open_weights.name, **about.get("model", {})}
-        about["model"]["sha256"] = open_weights_digest(open_weights)
+        card |= {"name": model or open_weights.name, "sha256": open_weights_digest(open_weights)}
+    given = {name: value for name, value in card.items() if value is not None}
+    about |= {"model": given} if given else {}
     about |= {"sampling": {"greedy": True}} if greedy else {}
     about |= {"layout": layout} if layout != TURN else {}
     place = make_submission(run, about, root, policy=policy, half=half, source=source, training=training)

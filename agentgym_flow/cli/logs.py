@@ -17,7 +17,7 @@ import typer
 from agentgym_flow._util.files import check_new
 from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import printed, say, share, stderr, stdout
-from agentgym_flow.cli.options import DataPaths, Force, Jobs, LogPath, Most
+from agentgym_flow.cli.options import DataPaths, Force, Jobs, LogPath, Most, RequireSandbox
 from agentgym_flow.episodes import Episode, Group, LoggedEpisode, LogLimits, read_log, scan_log
 from agentgym_flow.errors import BadLog, BadSetting
 from agentgym_flow.replay import LogVerdict, verify_log
@@ -37,6 +37,7 @@ def verify(
     expect: Annotated[str | None, typer.Option(metavar="N|split")] = None,
     fetch: Annotated[bool, typer.Option("--fetch")] = False,
     jobs: Jobs = None,
+    require_sandbox: RequireSandbox = False,
     max_lines: Annotated[int, _limit("Lines per log.")] = _LIMITS.max_lines,
     max_bytes: Annotated[int, _limit("Bytes per log, uncompressed.")] = _LIMITS.max_bytes,
     max_line_bytes: Annotated[int, _limit("Bytes per line.")] = _LIMITS.max_line_bytes,
@@ -51,7 +52,8 @@ def verify(
     """Replay every episode of a log. Exits with status 0 if all episodes match the log, and with 1 if any differs.
 
     Replay needs no model and no GPU: it only steps the environment. It does not prove who chose the actions.
-    If no line of the file is an episode, the command exits with status 2 (with --json, 1).
+    The command exits with status 2 if no line of the file is an episode (with --json, 1), or if the sandbox is required
+    and this machine cannot build it.
 
     Options:
         expect: Fail unless the log has N episodes, or all tasks of the split.
@@ -60,7 +62,13 @@ def verify(
     """
     paths = environments.data_paths(data)
     limits = LogLimits(
-        max_lines, max_bytes, max_line_bytes, max_actions, max_action_length, max_cpu_seconds, max_memory_mb
+        max_lines=max_lines,
+        max_bytes=max_bytes,
+        max_line_bytes=max_line_bytes,
+        max_actions=max_actions,
+        max_action_length=max_action_length,
+        max_cpu_seconds=max_cpu_seconds,
+        max_memory_mb=max_memory_mb,
     )
     with stderr().status("stepping") as status:
 
@@ -68,7 +76,14 @@ def verify(
             status.update(f"stepping: {number} episodes")
 
         verdict = verify_log(
-            log, paths, jobs=jobs, limits=limits, expect=_expected(expect), fetch=fetch, on_line=on_line
+            log,
+            paths,
+            jobs=jobs,
+            limits=limits,
+            expect=_expected(expect),
+            fetch=fetch,
+            on_line=on_line,
+            require_sandbox=require_sandbox,
         )
     nothing = verdict.unreadable == verdict.episodes and not verdict.given_up
     if nothing and not as_json:  # one line instead of thousands of equal ones
@@ -84,7 +99,8 @@ def verify(
         if len(alike) > _SHOWN:
             console.print(f"... and {len(alike) - _SHOWN} more; --json has them all")
         console.print("[green]verified:[/]" if verdict.ok else "[bold red]not verified:[/]", printed(str(verdict)))
-        console.print("sandbox:", printed(", ".join(verdict.walls) or "none"))
+        walls = f" ({', '.join(verdict.walls)})" if verdict.walls else ""
+        console.print(f"sandbox: {verdict.sandbox}{walls}")
     if not verdict.ok:
         raise typer.Exit(1)
 

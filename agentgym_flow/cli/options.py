@@ -45,6 +45,10 @@ DataPaths = Annotated[
 ]
 Root = Annotated[Path, typer.Option(help="The folder with tracks, submissions and verdicts.", file_okay=False)]
 Jobs = Annotated[int | None, typer.Option(min=0, help="Number of processes (default: one per core).")]
+RequireSandbox = Annotated[
+    bool,
+    typer.Option("--require-sandbox", help="Replay nothing unless the sandbox has all walls that keep a log in."),
+]
 Most = Annotated[int, typer.Option(min=0, help="The largest number of tasks to list.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="The port. 0 chooses a free one.")]
 TokenFile = Annotated[

@@ -11,9 +11,9 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass, fields
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Annotated, Any, Self, cast
 
@@ -43,12 +43,17 @@ _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?|[,\[{]', re.DOTALL)
 class LogLimits:
     """Limits on reading and verifying a log. Logs are untrusted, and a small compressed file can become huge.
 
-    The last four limits apply only to verification.
+    The last four limits apply only to verification. Those on values and on `meta` are high, except for leaderboards:
+    reading a value takes up to a microsecond, and a few kilobytes, compressed, may hold a hundred million.
 
     Attributes:
         max_lines: lines; the rest of the file is not read.
         max_bytes: bytes of all lines, uncompressed; the rest of the file is not read.
         max_line_bytes: bytes of a line; a longer line is skipped. Reading a line can need ten times as much memory.
+        max_values: commas and opening brackets of all lines; the rest of the file is not read.
+        max_meta_depth: lists and objects inside each other in the `meta` of a line; `meta` itself is the first.
+        max_meta_values: values in it.
+        max_meta_characters: characters of the texts and names in it.
         max_actions: actions per episode.
         max_action_length: characters per action. An action that is too long for its environment is only hashed.
         max_cpu_seconds: CPU time for a line, including the creation of the environment.
@@ -60,6 +65,10 @@ class LogLimits:
     max_lines: int = 100_000
     max_bytes: int = 1 << 30
     max_line_bytes: int = 1 << 24
+    max_values: int = 1 << 62
+    max_meta_depth: int = MAX_DEPTH
+    max_meta_values: int = 1 << 62
+    max_meta_characters: int = 1 << 62
     max_actions: int = 10_000
     max_action_length: int = 1 << 24
     max_cpu_seconds: float = 20.0
@@ -73,8 +82,25 @@ class LogLimits:
             elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
                 raise BadSetting(f"{limit.name} must be a positive number, got {value!r:.60}")
 
+    def meta_excess(self, meta: Mapping[str, Any]) -> str:
+        """Return how the `meta` of a line exceeds the limits; empty if it does not."""
+        depth = values = characters = 0
+        layer: list[Any] = [meta]
+        while layer := [part for part in layer if isinstance(part, (dict, list))]:
+            depth += 1
+            parts = [item for part in layer for item in (part.values() if isinstance(part, dict) else part)]
+            names = (name for part in layer if isinstance(part, dict) for name in part)
+            characters += sum(len(text) for text in chain(names, parts) if isinstance(text, str))
+            values, layer = values + len(parts), parts
+        for name, found in zip(_OF_META, (depth, values, characters), strict=True):
+            if found > getattr(self, name):
+                return f"meta has {name.removeprefix('max_meta_')} {found:,}, more than {name}={getattr(self, name)}"
+        return ""
 
-NO_LIMITS = LogLimits(*(1 << 62,) * 5)
+
+_OF_META = ("max_meta_depth", "max_meta_values", "max_meta_characters")
+
+NO_LIMITS = LogLimits(*(1 << 62,) * 9)
 """Limits that no log exceeds, for logs that this machine wrote."""
 
 
@@ -195,8 +221,10 @@ class LoggedEpisode:
         """Return the episode in one line of JSON. Raises `BadLog` with a message that starts with `where`."""
         try:
             row = decode(line)
-        except (ValueError, RecursionError) as error:
+        except json.JSONDecodeError as error:
             raise BadLog(f"{where}: not JSON ({error}); the log was truncated or edited") from None
+        except ValueError as error:
+            raise BadLog(f"{where}: {error}") from None
         if not isinstance(row, dict):
             raise BadLog(f"{where}: an episode is a JSON object, found {type(row).__name__}")
         if row.get("schema") != SCHEMA:
@@ -263,14 +291,16 @@ def scan_log(
     Stops after the first error that concerns the file: it does not exist, is damaged, or exceeds `limits`.
     """
     name = Path(path).name
-    for number, raw in raw_lines(path, limits or LogLimits()):
-        yield number, raw if isinstance(raw, BadLog) else read_line(raw, f"{name} line {number}")
+    limits = limits or LogLimits()
+    for number, raw in raw_lines(path, limits):
+        yield number, raw if isinstance(raw, BadLog) else read_line(raw, f"{name} line {number}", limits)
 
 
 def limits_beyond_default(path: str | os.PathLike[str]) -> dict[str, int]:
     """Return the size limits that must be raised to verify a log: name -> value. Empty if there is no log."""
     default = LogLimits()
     lines = total = longest = actions = spoken = 0
+    names = ("max_lines", "max_bytes", "max_line_bytes", "max_actions", "max_action_length")
     for number, raw in raw_lines(path, NO_LIMITS):
         if isinstance(raw, BadLog):
             break
@@ -278,24 +308,26 @@ def limits_beyond_default(path: str | os.PathLike[str]) -> dict[str, int]:
         if len(raw) > default.max_actions and not isinstance(logged := read_line(raw, ""), BadLog):
             actions = max(actions, len(logged.actions))
             spoken = max(spoken, *map(len, logged.actions), 0)
-    needed = zip(fields(default), astuple(default), (lines, total, longest, actions, spoken), strict=False)
-    return {limit.name: value for limit, most, value in needed if value > most}
+    needed = zip(names, (lines, total, longest, actions, spoken), strict=True)
+    return {name: value for name, value in needed if value > getattr(default, name)}
 
 
 def raw_lines(path: str | os.PathLike[str], limits: LogLimits) -> Iterator[tuple[int, bytes | BadLog]]:
     """Yield (line number, line) without parsing the lines, with errors like `scan_log`."""
     path = Path(path)
-    number, total = 0, 0
+    number, total, values = 0, 0, 0
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             lines = cast("IO[bytes]", file)
             while raw := lines.readline(limits.max_line_bytes + 1):
                 number += 1
                 total += len(raw)
-                if number > limits.max_lines:
-                    excess = f"more lines than max_lines={limits.max_lines}"
-                    yield number, BeyondLimits(f"{path.name}: {excess}; not read further")
-                    return
+                values += sum(raw.count(mark) for mark in b",[{")
+                for name, found in (("max_lines", number), ("max_values", values)):
+                    if found > (most := getattr(limits, name)):
+                        excess = f"more {name.removeprefix('max_')} than {name}={most}"
+                        yield number, BeyondLimits(f"{path.name}: {excess}; not read further")
+                        return
                 if len(raw) > limits.max_line_bytes:
                     where = f"{path.name} line {number}"
                     yield number, BeyondLimits(f"{where}: more bytes than max_line_bytes={limits.max_line_bytes}")
@@ -313,15 +345,20 @@ def raw_lines(path: str | os.PathLike[str], limits: LogLimits) -> Iterator[tuple
         yield number, BadLog(f"{path.name} after line {number}: the file is damaged or truncated ({error})")
 
 
-def read_line(raw: bytes, where: str) -> LoggedEpisode | BadLog:
-    """Return the episode in a line that ends with a newline, or an error with a message that starts with `where`."""
+def read_line(raw: bytes, where: str, limits: LogLimits | None = None) -> LoggedEpisode | BadLog:
+    """Return the episode in a line that ends with a newline, or an error with a message that starts with `where`.
+
+    Of the limits, those on `meta` are applied; None for none.
+    """
     if not raw.endswith(b"\n"):
         return BadLog(f"{where}: the last line has no end; the log was truncated")
     if _is_bloated(raw):
         return BeyondLimits(f"{where}: it has more than {MAX_VALUES} values")
     try:
-        return LoggedEpisode.parse(raw.decode("utf-8"), where)
+        logged = LoggedEpisode.parse(raw.decode("utf-8"), where)
     except UnicodeDecodeError as error:
         return BadLog(f"{where}: byte {error.start} is not UTF-8; the log was edited")
     except BadLog as error:
         return error
+    excess = limits.meta_excess(logged.meta) if limits and logged.meta else ""
+    return BeyondLimits(f"{where}: {excess}") if excess else logged

@@ -74,6 +74,7 @@ def decide(
     data: Mapping[str, str | Path] | None = None,
     jobs: int | None = None,
     make_policy: MakePolicy | None = None,
+    require_sandbox: bool = False,
     account: str | None = None,
     today: date | None = None,
 ) -> Decision:
@@ -88,6 +89,7 @@ def decide(
         data: paths of official data, by name.
         jobs: the number of processes for replay; None for one per core.
         make_policy: see `judge`.
+        require_sandbox: see `judge`.
         account: the account that opened the pull request; None if it is not known, so that it is not checked.
         today: the day of the check; None for the current one, in UTC.
 
@@ -121,7 +123,15 @@ def decide(
             copy.write_bytes(content)
         before = [SubmissionVerdict.read(file) for file in verdict_files(root)]
         verdict = judge(
-            folder, place, root, data=data, jobs=jobs, make_policy=make_policy, account=account, before=before
+            folder,
+            place,
+            root,
+            data=data,
+            jobs=jobs,
+            make_policy=make_policy,
+            require_sandbox=require_sandbox,
+            account=account,
+            before=before,
         )
         return Decision.on(verdict, root)
 

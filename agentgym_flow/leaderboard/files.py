@@ -39,13 +39,48 @@ class BoardRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of a file of the leaderboards, or a part of it. The folder `schemas` has it as JSON Schema."""
 
 
-Text = Annotated[str, Meta(min_length=1, max_length=100)]
-Slug = Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9-]{0,63}$")]
-Link = Annotated[str, Meta(pattern=r'^https://[^\s"<>]{1,300}$')]
-Day = Annotated[str, Meta(pattern="^20[0-9]{2}-[01][0-9]-[0-3][0-9]$")]
-Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-DigestOrNone = Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")]
-Account = Annotated[str, Meta(pattern=r"^[a-z0-9_\[\]-]{0,60}$")]
+def whole(pattern: str, description: str, least: int | None = None, most: int | None = None) -> Meta:
+    """Return the constraint that a whole text matches a pattern; the description completes "must be ...".
+
+    `$` alone also matches before a final newline in Python, but not in the languages that read the JSON Schemas.
+    """
+    return Meta(pattern=f"^{pattern}$(?!\\n)", description=description, min_length=least, max_length=most)
+
+
+_UNSEEN = (  # controls, halves of characters, fillers, private use, and what joins, tags or turns other characters
+    r"\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800"
+    r"\u3164\ud800-\uf8ff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff" + "\U0001d173-\U0001d17a\U000e0000-\U0010ffff"
+)
+_PLAIN = "text without control, zero-width and bidirectional characters"
+
+
+def plain_text(most: int, *, empty: bool = False, lines: bool = False) -> Meta:
+    """Return the constraint on a text of at most `most` characters, all of which a reader sees.
+
+    Args:
+        most: the largest number of characters.
+        empty: whether it may be empty or blank.
+        lines: whether it may have several lines.
+    """
+    controls = r"\u0000-\u0008\u000b-\u001f" if lines else r"\u0000-\u001f"
+    seen = r"(?=[\s\S]*\S)" if not empty else ""
+    what = _PLAIN if empty else f"{_PLAIN}, and not blank"
+    return whole(f"{seen}[^{controls}{_UNSEEN}]*", what, None if empty else 1, most)
+
+
+Text = Annotated[str, plain_text(100)]
+Slug = Annotated[str, whole("[a-z0-9][a-z0-9-]{0,63}", "a name in lower case with digits and hyphens")]
+Link = Annotated[
+    str,
+    whole(
+        r"https://(?![^/?#]*@)[!#-;=?-\[\]-~]{1,300}",
+        "a link that begins with https://, names no user or password, and has ASCII characters only",
+    ),
+]
+Day = Annotated[str, whole("20[0-9]{2}-[01][0-9]-[0-3][0-9]", "a day: year-month-day")]
+Digest = Annotated[str, whole("[0-9a-f]{64}", "64 hex digits")]
+DigestOrNone = Annotated[str, whole("([0-9a-f]{64})?", "64 hex digits, or empty")]
+Account = Annotated[str, whole(r"[a-z0-9_\[\]-]{0,60}", "the name of an account in lower case, or empty")]
 Share = Annotated[float, Meta(ge=0, le=1)]
 CoreSeconds = Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)]
 """An integer stays one: the digest of a track depends on it."""

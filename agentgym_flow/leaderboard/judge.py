@@ -37,11 +37,13 @@ from agentgym_flow.replay import verify_log
 from agentgym_flow.replay.stepping import step_again
 
 MOST_SECONDS = 300.0
-"""The time limit for replaying the episodes of a submission. Honest submissions of 500 episodes take at most 30 s."""
+"""The time limit for reading and replaying a log. Honest submissions of 500 episodes take at most 30 s."""
 
-MOST_UNPACKED = 256 << 20
+MOST_UNPACKED = 128 << 20
 """The largest size of a log, uncompressed, in bytes."""
 
+MOST_VALUES = 1 << 22
+"""The most values in a log. The logs of season s0 have at most 200,000; a log-probability for each token is one."""
 _OURS = (BadData, BadSeason, BadTrack, MissingExtra, SandboxFailed, SandboxUnavailable)
 """Errors of the boards or of the machine; all others are the submission's."""
 
@@ -57,6 +59,7 @@ def judge(
     secrets: Mapping[str, str] | None = None,
     account: str | None = None,
     before: Iterable[SubmissionVerdict] = (),
+    require_sandbox: bool = False,
 ) -> SubmissionVerdict:
     """Return the verdict on the submission in a folder. Problems of the submission never raise.
 
@@ -70,8 +73,10 @@ def judge(
         secrets: season -> the secret with which fresh tasks are drawn; None for a rehearsal.
         account: the account that submits, empty for the project's own entries; None if it is not known.
         before: the verdicts on the entries that were merged before.
+        require_sandbox: replay nothing unless the sandbox of `verify_log` is strong.
 
     Raises:
+        SandboxUnavailable: the sandbox is required, and this machine cannot build it.
         MissingExtra: weights are submitted, and `make_policy` is None.
         BadTrack: a track is damaged.
         BadSeason: a season is damaged, or `secrets` lacks its secret or has another one.
@@ -93,10 +98,19 @@ def judge(
             _check_owner(verdict, before)
         check = "coverage"
         limits = limits_of(track)
-        said = claims(folder / LOG, track, limits)
-        check = "steps"
         in_time = within(MOST_SECONDS, LOG)
-        found = verify_log(folder / LOG, data, jobs=jobs, limits=limits, expect=track.episodes, on_line=in_time)
+        said = claims(folder / LOG, track, limits, in_time)
+        check = "steps"
+        found = verify_log(
+            folder / LOG,
+            data,
+            jobs=jobs,
+            limits=limits,
+            expect=track.episodes,
+            on_line=in_time,
+            require_sandbox=require_sandbox,
+        )
+        verdict = replace(verdict, sandbox=found.sandbox)
         if not found.ok:
             if found.divergences:
                 line, first = found.divergences[0]
@@ -104,7 +118,7 @@ def judge(
             raise BadSubmission(f"{LOG}: {found.problems()[0]}")
         if entry.about.badge == ATTESTED:
             check = "completions"
-            check_completions(folder / LOG, track, entry.about.prompt, limits, data)
+            check_completions(folder / LOG, track, entry.about.prompt, limits, data, in_time)
         if entry.about.badge == REPRODUCED:
             check = "weights"
             if make_policy is None:
@@ -154,6 +168,10 @@ def limits_of(track: Track) -> LogLimits:
         max_lines=track.episodes + 1,
         max_bytes=MOST_UNPACKED,
         max_line_bytes=1 << 22,
+        max_values=MOST_VALUES,
+        max_meta_depth=8,
+        max_meta_values=1 << 17,
+        max_meta_characters=1 << 18,
         max_actions=track.max_steps,
         max_action_length=1 << 17,
     )
@@ -192,7 +210,12 @@ def within(seconds: float, what: str) -> Callable[[int], None]:
 
 
 def check_completions(
-    log: Path, track: Track, prompt: str, limits: LogLimits, data: Mapping[str, str | Path] | None = None
+    log: Path,
+    track: Track,
+    prompt: str,
+    limits: LogLimits,
+    data: Mapping[str, str | Path] | None = None,
+    on_line: Callable[[int], None] | None = None,
 ) -> None:
     """Check the completions of a language model: each has log-probabilities, and parsing it gives the logged action.
 
@@ -206,6 +229,7 @@ def check_completions(
         prompt: the name of a prompt template that is part of the package.
         limits: limits on reading the log.
         data: paths of official data, by name.
+        on_line: called with the number of each line before its check; `within` limits the time so.
 
     Raises `BadSubmission` at the first turn without completion or log-probabilities, or whose completion gives another
     action.
@@ -216,6 +240,8 @@ def check_completions(
         for number, logged in scan_log(log, limits):
             if isinstance(logged, BadLog):
                 raise BadSubmission(str(logged))
+            if on_line is not None:
+                on_line(number)
             where = f"{log.name} line {number}"
             if logged.completions is None:
                 raise BadSubmission(f"{where}: there are no completions; attested entries need a language model")

@@ -24,7 +24,7 @@ from agentgym_flow.leaderboard.reproduce import MakePolicy, TrainingSettings, se
 from agentgym_flow.leaderboard.season import Definition, Season, TrackName, definitions, season_file
 from agentgym_flow.leaderboard.submission import ABOUT, Submission
 from agentgym_flow.leaderboard.track import Track, TrackTask
-from agentgym_flow.leaderboard.verdict import SubmissionVerdict, verdict_files
+from agentgym_flow.leaderboard.verdict import ADDED, SubmissionVerdict, verdict_files
 
 SCHEMAS: Mapping[str, Any] = {
     "season-1": Season,
@@ -41,7 +41,8 @@ def json_schema(name: str) -> str:
     """Return the JSON Schema of one of `SCHEMAS`, as in its file."""
     schema = msgspec.json.schema(SCHEMAS[name])
     if name == "verdict-1":  # fields have defaults only while a verdict is being made
-        schema["$defs"]["SubmissionVerdict"]["required"] = [*SubmissionVerdict.__struct_fields__]
+        needed = [name for name in SubmissionVerdict.__struct_fields__ if name not in ADDED]
+        schema["$defs"]["SubmissionVerdict"]["required"] = needed
     draft = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return json.dumps({**draft, **schema}, indent=1) + "\n"
 
@@ -65,6 +66,7 @@ def publish(
     make_policy: MakePolicy | None = None,
     secrets: Mapping[str, str] | None = None,
     account: str = "",
+    require_sandbox: bool = False,
 ) -> Iterator[SubmissionVerdict]:
     """Check each entry without a verdict, write its verdict, and yield it, in the order of their merges.
 
@@ -78,6 +80,7 @@ def publish(
         make_policy: makes policies from submitted weights; None if PyTorch is not installed.
         secrets: season -> secret. Weights of a season whose secret is neither here nor revealed wait.
         account: the account of entries whose merge does not name one; empty for this project.
+        require_sandbox: see `judge`.
 
     Raises `NotPublished` at the end if an entry has no verdict, or a verdict is damaged.
     """
@@ -101,9 +104,17 @@ def publish(
         place = entry.parent.name, entry.name
         try:
             verdict = judge(
-                entry, place, root, data=data, jobs=jobs, make_policy=make_policy, secrets=secrets or {},
-                account=merge.account, before=before,
-            )  # fmt: skip
+                entry,
+                place,
+                root,
+                data=data,
+                jobs=jobs,
+                make_policy=make_policy,
+                secrets=secrets or {},
+                account=merge.account,
+                before=before,
+                require_sandbox=require_sandbox,
+            )
         except Exception as error:  # whatever one entry does, the others are published
             problems.append(f"{'/'.join(place)}: {error or type(error).__name__}")
             continue

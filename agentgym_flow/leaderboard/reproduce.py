@@ -112,7 +112,12 @@ class BudgetedPolicy:
         """Return the outputs of the policy."""
         if time.process_time() > self._end:
             raise BadSubmission(f"the policy cannot play the track in {self._core_seconds:g} core-seconds")
-        return self._policy.act(inputs)
+        try:
+            return self._policy.act(inputs)
+        except AgentGymFlowError:
+            raise
+        except Exception as error:  # whatever the weights do, it is a verdict on them
+            raise BadSubmission(f"the policy cannot play the track: {type(error).__name__}: {error!s:.300}") from error
 
 
 TRAINING_SECONDS = 600.0

@@ -33,6 +33,7 @@ from agentgym_flow.leaderboard.files import (
     DigestOrNone,
     Share,
     Text,
+    whole,
 )
 from agentgym_flow.leaderboard.track import Counts, Metric, Split, Track, make_track
 
@@ -62,7 +63,7 @@ class Season(BoardRecord, frozen=True):
     """
 
     schema: Literal["agentgym_flow.season/1"]
-    name: Annotated[str, Meta(pattern="^[a-z0-9]{1,16}$")]
+    name: Annotated[str, whole("[a-z0-9]{1,16}", "lower-case letters and digits")]
     opens: Day
     closes: Day
     seed_sha256: Digest
@@ -187,7 +188,7 @@ def definitions(root: Path) -> Mapping[str, Definition]:
     return typed(value, dict[TrackName, Definition], BadTrack, file.name)
 
 
-TrackName = Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9-]{0,47}$")]
+TrackName = Annotated[str, whole("[a-z0-9][a-z0-9-]{0,47}", "a name in lower case with digits and hyphens")]
 
 
 def made_tracks(root: Path, season: Season) -> Iterator[tuple[str, Definition, Track | None]]:

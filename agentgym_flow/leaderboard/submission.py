@@ -19,12 +19,23 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from msgspec import Meta
 
-from agentgym_flow._util.file_state import file_digest
-from agentgym_flow._util.files import write_folder_atomically
+from agentgym_flow._util.files import file_digest, write_folder_atomically
 from agentgym_flow._util.values import decode_file, typed
 from agentgym_flow.errors import BadSetting, BadSubmission, MissingExtra
-from agentgym_flow.leaderboard.files import SUBMISSIONS, BoardRecord, Day, DigestOrNone, Link, Slug, Text, plain_yaml
+from agentgym_flow.leaderboard.files import (
+    SUBMISSIONS,
+    BoardRecord,
+    Day,
+    DigestOrNone,
+    Link,
+    Slug,
+    Text,
+    plain_text,
+    plain_yaml,
+    whole,
+)
 from agentgym_flow.leaderboard.track import Track
+from agentgym_flow.prompts.templates import published_of, templates_of
 
 SCHEMA = "agentgym_flow.submission/1"
 """The `schema` of a `submission.yaml`."""
@@ -38,6 +49,9 @@ TRAINING = "training.yaml"
 """The settings of the training, for tracks on which CI runs it."""
 
 WEIGHTS, MODEL_CONFIG = "policy/model.safetensors", "policy/config.json"
+
+VOCABULARY = "vocabulary"
+"""The entry of `MODEL_CONFIG` with the words of the weights, in the order of their tokens."""
 
 MOST_BYTES: Mapping[str, int] = {
     ABOUT: 1 << 14,
@@ -57,11 +71,12 @@ REPRODUCED, ATTESTED, REPLAYED = get_args(Badge)
 
 
 class TrainingSources(BoardRecord, frozen=True):
-    """What the policy has learnt from: environments, data beyond them (empty for none), and the cost."""
+    """What the policy has learnt from: environments, data beyond them (empty for none), core-seconds, and episodes."""
 
     environments: Annotated[list[Text], Meta(max_length=30)]
-    data: Annotated[str, Meta(max_length=300)]
+    data: Annotated[str, plain_text(300, empty=True, lines=True)]
     core_seconds: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+    episodes: Annotated[int, Meta(ge=0, le=10**15)] | None = None
 
 
 class ModelCard(BoardRecord, frozen=True):
@@ -105,10 +120,10 @@ class Submission(BoardRecord, frozen=True):
     name: Slug
     date: Day
     badge: Badge
-    prompt: Annotated[str, Meta(pattern="^[A-Za-z0-9_.-]{1,40}$")]
-    title: Annotated[str, Meta(min_length=1, max_length=80)]
+    prompt: Annotated[str, whole("[A-Za-z0-9_.-]{1,40}", "the name of a prompt template")]
+    title: Annotated[str, plain_text(80)]
     authors: Annotated[list[Text], Meta(min_length=1, max_length=30)]
-    command: Annotated[str, Meta(min_length=1, max_length=2000)]
+    command: Annotated[str, plain_text(2000, lines=True)]
     training: TrainingSources
     link: Link = ""
     model: ModelCard | None = None
@@ -205,17 +220,26 @@ SAME_DATA, ZERO_SHOT, TEN_MINUTES = "same data", "zero-shot", "ten minutes"
 NO_MODEL, SHORT, TEXT, NUMERIC = CLASSES = ("none", "compact", "text", "numeric")
 """The classes of prompts. Entries of different classes are in separate tables. `none` is for scripts."""
 
+OWN = "own"
+"""The name of a prompt that is not part of the package."""
+
 _CLASS_OF = {"none": NO_MODEL, "compact": SHORT, "compact-turned": SHORT, "choice": SHORT, "numeric": NUMERIC}
 
 
 def class_of(prompt: str) -> str:
-    """Return the class of a prompt template. Unknown templates are texts."""
+    """Return the class of a prompt template. Published and own prompts are texts."""
     return _CLASS_OF.get(prompt, TEXT)
 
 
 def check_rules(entry: Folder, track: Track) -> None:
     """Raise `BadSubmission` at the first rule of the track that the submission's description breaks."""
     about, training = entry.about, entry.about.training
+    known = [NO_MODEL, *templates_of(track.env_id), *published_of(track.env_id), OWN]
+    if about.prompt not in known:
+        raise BadSubmission(
+            f"{ABOUT}: prompt: {track.env_id} has no prompt template {about.prompt!r}; name one of {', '.join(known)}, "
+            f"where {OWN} is for a prompt that is not part of the package"
+        )
     admitted = {class_of(prompt) for prompt in track.prompts} | ({NO_MODEL} if track.rules != ZERO_SHOT else set())
     if class_of(about.prompt) not in admitted:
         raise BadSubmission(f"{ABOUT}: prompt: track {track.name} admits {', '.join(track.prompts)}")
@@ -309,9 +333,22 @@ def make_submission(
                 if not given.is_file():
                     raise BadSubmission(f"{given} is missing: name the folder in which the policy was saved")
                 shutil.copyfile(given, partial / name)
+            _add_words(partial / MODEL_CONFIG, policy / "tokenizer.json")
             if half:
                 _halve(partial / WEIGHTS)
     return place
+
+
+def _add_words(config: Path, tokenizer: Path) -> None:
+    """Write the words of the weights into their `config.json`, because a prompt template may get other words later."""
+    if not tokenizer.is_file():
+        return
+    told = json.loads(tokenizer.read_bytes())
+    special = {token["content"] for token in told["added_tokens"]}
+    tokens = told["model"]["vocab"]
+    if told["model"]["type"] == "WordLevel":
+        words = [word for word in sorted(tokens, key=tokens.__getitem__) if word not in special]
+        config.write_text(json.dumps({**json.loads(config.read_bytes()), VOCABULARY: words}, indent=1) + "\n", "utf-8")
 
 
 def _halve(weights: Path) -> None:

@@ -17,14 +17,16 @@ from agentgym_flow._util.values import decode_file, typed
 from agentgym_flow.core import TextEnv, stable_hash
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import BadData, BadTrack
-from agentgym_flow.leaderboard.files import BoardRecord, CoreSeconds, Digest, Share, Slug, Text
+from agentgym_flow.leaderboard.files import BoardRecord, CoreSeconds, Digest, Share, Slug, Text, whole
 
 SCHEMA = "agentgym_flow.track/1"
 """The `schema` of a track file."""
 
 
 Index = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-EnvId = Annotated[str, Meta(pattern="^([A-Za-z][A-Za-z0-9_-]{0,63}/)?[A-Za-z][A-Za-z0-9_-]{0,63}-v[0-9]{1,4}$")]
+EnvId = Annotated[
+    str, whole("([A-Za-z][A-Za-z0-9_-]{0,63}/)?[A-Za-z][A-Za-z0-9_-]{0,63}-v[0-9]{1,4}", "the id of an environment")
+]
 Metric = Literal["success", "score"]
 Split = Literal["train", "valid", "test"]
 Counts = Literal["first", "best"]
@@ -73,7 +75,7 @@ class Track(BoardRecord, frozen=True):
 
     schema: Literal["agentgym_flow.track/1"]
     name: Slug
-    season: Annotated[str, Meta(pattern="^[a-z0-9]{0,16}$")]
+    season: Annotated[str, whole("[a-z0-9]{0,16}", "the name of a season, or empty")]
     title: Text
     rules: Literal["open", "same data", "zero-shot", "ten minutes"]
     prompts: Annotated[tuple[Literal["compact", "choice", "text", "numeric"], ...], Meta(min_length=1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -29,6 +30,7 @@ from agentgym_flow.leaderboard.files import (
     Digest,
     DigestOrNone,
     Share,
+    whole,
 )
 from agentgym_flow.leaderboard.statistics import clustered_mean
 from agentgym_flow.leaderboard.submission import ATTESTED, REPLAYED, Badge
@@ -50,8 +52,11 @@ class Claims:
     steps: NDArray[np.int64]
 
 
-def claims(log: Path, track: Track, limits: LogLimits) -> Claims:
-    """Return the claims of a log. Raises `BadSubmission` at the first wrong line, or if an episode is missing."""
+def claims(log: Path, track: Track, limits: LogLimits, on_line: Callable[[int], None] | None = None) -> Claims:
+    """Return the claims of a log. Raises `BadSubmission` at the first wrong line, or if an episode is missing.
+
+    `on_line` is called with the number of each line; `within` limits the time so.
+    """
     rows = {task.number: row for row, task in enumerate(track.tasks)}
     expected = {start: rows[start.task] for start in track.starts()}
     shape = len(track.tasks), track.attempts
@@ -60,6 +65,8 @@ def claims(log: Path, track: Track, limits: LogLimits) -> Claims:
     for number, found in scan_log(log, limits):
         if isinstance(found, BadLog):
             raise BadSubmission(f"{found}")
+        if on_line is not None:
+            on_line(number)
         where = f"{log.name} line {number}"
         _check_settings(found, track, settings, where)
         row = expected.get(start := TrackEpisode(found.task, found.seed, found.attempt))
@@ -103,6 +110,17 @@ def _words(start: TrackEpisode) -> str:
 SCHEMA: Final = "agentgym_flow.verdict/1"
 """The `schema` of a verdict."""
 
+ADDED: Mapping[str, object] = {
+    "sandbox": "",
+    "account": "",
+    "merged": "",
+    "commit": "",
+    "weights_sha256": "",
+    "drawn_from": "",
+    "rescored": None,
+}
+"""The fields that older verdicts lack, and what is read instead."""
+
 AGAIN = "agentgym-flow leaderboard check {folder}"
 """The command that repeats the checks. It draws the same fresh tasks once the season's secret is revealed."""
 
@@ -125,10 +143,6 @@ PROOFS: tuple[Proof, ...] = get_args(Proof)
 
 Check = Literal["files", "track", "rules", "coverage", "steps", "completions", "weights", "score"]
 """The checks in their order; a rejection names the one that failed."""
-
-
-_LATER = frozenset({"account", "merged", "commit", "weights_sha256", "drawn_from", "rescored"})
-"""Fields that the first verdicts lack."""
 
 
 class Mean(BoardRecord, frozen=True):
@@ -208,6 +222,8 @@ class SubmissionVerdict(BoardRecord, frozen=True):
         by_type: the metric for each type of task.
         scores: the metric by task and attempt, in the order of the track.
         steps: the number of actions by task and attempt.
+        sandbox: how the processes that replayed the log were isolated, see `LogVerdict`; `unused` if it was refused
+            before, empty in verdicts that are older than this field.
         again: the command that repeats the checks; empty if the submission was rejected.
         account: the account that opened the pull request, in lower case; empty for the project's own entries.
         merged: the time of the merge in UTC, such as `2026-11-28T10:00:00Z`; empty if it is not recorded.
@@ -221,7 +237,9 @@ class SubmissionVerdict(BoardRecord, frozen=True):
         schema: `SCHEMA`.
     """
 
-    submission: Annotated[str, Meta(pattern="^[a-z0-9-]{1,64}/20[0-9]{2}-[01][0-9]-[0-3][0-9]-[a-z0-9-]{1,64}$")]
+    submission: Annotated[
+        str, whole("[a-z0-9-]{1,64}/20[0-9]{2}-[01][0-9]-[0-3][0-9]-[a-z0-9-]{1,64}", "<track>/<date>-<name>")
+    ]
     submission_sha256: DigestOrNone = ""
     track_sha256: DigestOrNone = ""
     accepted: bool = False
@@ -234,10 +252,11 @@ class SubmissionVerdict(BoardRecord, frozen=True):
     by_type: dict[str, Mean] = field(default_factory=dict)
     scores: list[list[Share]] = field(default_factory=list)
     steps: list[list[Annotated[int, Meta(ge=0)]]] = field(default_factory=list)
+    sandbox: Literal["strong", "limited", "none", "unused", ""] = "unused"
     again: Annotated[str, Meta(max_length=400)] = ""
     account: Account = ""
-    merged: Annotated[str, Meta(pattern="^(20[0-9]{2}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z)?$")] = ""
-    commit: Annotated[str, Meta(pattern="^([0-9a-f]{40,64})?$")] = ""
+    merged: Annotated[str, whole("(20[0-9]{2}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z)?", "a time in UTC, or empty")] = ""
+    commit: Annotated[str, whole("([0-9a-f]{40,64})?", "the hash of a commit, or empty")] = ""
     weights_sha256: DigestOrNone = ""
     drawn_from: DigestOrNone = ""
     rescored: RescoreResult | None = None
@@ -248,9 +267,10 @@ class SubmissionVerdict(BoardRecord, frozen=True):
     def read(cls, path: Path) -> Self:
         """Return the verdict in a file. Raises `BadSubmission` if it is malformed."""
         value = decode_file(path.read_bytes(), BadSubmission, path.name)
+        value = {**ADDED, **value} if isinstance(value, dict) else value
         verdict = typed(value, cls, BadSubmission, path.name)
         for name in cls.__struct_fields__:
-            if name not in value and name not in _LATER:
+            if name not in value:
                 raise BadSubmission(f"{path.name}: field {name!r} is missing")
         return verdict
 

@@ -2,14 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from agentgym_flow._util.exports import on_demand
+from agentgym_flow._util.importing import on_demand
 
 if TYPE_CHECKING:
-    from agentgym_flow.play.demonstrations import collect, collect_play
     from agentgym_flow.play.evaluation import (
         Difference,
         Evaluation,
         by_task_type,
+        collect,
+        collect_play,
         evaluate,
         evaluate_play,
         paired_difference,

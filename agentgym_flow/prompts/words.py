@@ -24,7 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Self
+from typing import ClassVar, Self
 
 from agentgym_flow.prompts.thoughts import without_thoughts
 from agentgym_flow.prompts.types import Message, PromptContext
@@ -136,6 +136,9 @@ class IndexTemplate(ABC):
     name = "compact"
     vocabulary: tuple[str, ...]
     """All words of prompts and completions."""
+
+    earlier: ClassVar[tuple[IndexTemplate, ...]] = ()
+    """The versions of this prompt before its words last changed. Weights that were trained with one need it."""
 
     @abstractmethod
     def written(self, policy_input: PromptContext) -> IndexedPrompt:

@@ -18,9 +18,10 @@ import numpy as np
 
 from agentgym_flow.core import check_integer
 from agentgym_flow.episodes import Episode, LogLimits, raw_lines
-from agentgym_flow.errors import BadLog
-from agentgym_flow.replay.divergence import Divergence
-from agentgym_flow.replay.lines import LineChecker, LinePlan, LinePosition, LineResult
+from agentgym_flow.errors import BadLog, BadSetting, SandboxUnavailable
+from agentgym_flow.replay.stepping import Divergence
+from agentgym_flow.replay.workers import LineChecker, LinePlan, LinePosition, LineResult
+from agentgym_flow.sandbox.verdict import Level, Machine
 
 
 def verify_log(
@@ -34,6 +35,7 @@ def verify_log(
     expect: Expected = None,
     fetch: bool = False,
     on_line: Callable[[int], None] | None = None,
+    require_sandbox: bool = False,
 ) -> LogVerdict:
     """Verify every line of a log and return the verdict. The content of the file never raises.
 
@@ -51,10 +53,12 @@ def verify_log(
         expect: the expected number of episodes, or `"split"` for at least one episode of every task in the split.
         fetch: let environments download official data; disables the sandbox.
         on_line: called after every line with its number.
+        require_sandbox: replay nothing unless the sandbox is `strong`, see `LogVerdict.sandbox`.
 
     Raises:
         BadLog: the file does not exist.
-        BadSetting: `jobs` or `expect` is invalid.
+        BadSetting: `jobs` or `expect` is invalid, or `require_sandbox` is combined with `jobs=0` or `fetch`.
+        SandboxUnavailable: the sandbox is required, and this machine cannot build it; the message says what is missing.
     """
     if not Path(path).exists():
         raise BadLog(f"there is no log at {path}")
@@ -64,24 +68,30 @@ def verify_log(
         processes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     else:
         processes = check_integer("jobs", jobs, 0)
+    if require_sandbox and (fetch or not processes):
+        raise BadSetting("the sandbox is required, so leave out fetch, and use jobs of 1 or more")
+    if require_sandbox and sys.platform != "linux":
+        raise SandboxUnavailable(f"The sandbox of verification is required and needs Linux, not {sys.platform}.")
     limits = limits or LogLimits()
     where = {name: Path(place).absolute() for name, place in (data or {}).items()}
-    plan = LinePlan(Path(path).name, where, limits, fetch, tuple(keep) if on_episode is not None else None)
+    plan = LinePlan(
+        Path(path).name, where, limits, fetch, tuple(keep) if on_episode is not None else None, require_sandbox
+    )
     tally = Tally(expect)
-    walls: list[str] = []
+    machines: list[Machine] = []
     # If a callback raises, closing stops all processes immediately.
-    with closing(_checked(path, plan, processes if sys.platform == "linux" else 0, walls)) as found:
+    with closing(_checked(path, plan, processes if sys.platform == "linux" else 0, machines)) as found:
         for checked in found:
             tally.add(checked)
             if on_episode is not None:
                 on_episode(checked.number, checked.episode)
             if on_line is not None:
                 on_line(checked.number)
-    return tally.verdict(tuple(walls))
+    return tally.verdict(*machines)
 
 
-def _checked(path: str | Path, plan: LinePlan, jobs: int, walls: list[str]) -> Generator[LineResult, None, None]:
-    """Yield the result for each line, in order; at the end, add the layers of the sandbox to `walls`."""
+def _checked(path: str | Path, plan: LinePlan, jobs: int, machines: list[Machine]) -> Generator[LineResult, None, None]:
+    """Yield the result for each line, in order; at the end, add the sandbox to `machines`, if there is one."""
     lines = raw_lines(path, plan.limits)
     if not jobs:
         with LineChecker(plan) as checker:
@@ -93,7 +103,7 @@ def _checked(path: str | Path, plan: LinePlan, jobs: int, walls: list[str]) -> G
     with tempfile.TemporaryDirectory(prefix="agentgym_flow-") as scratch:
         workers = CheckerPool(plan, jobs, Path(scratch))
         yield from workers.check(lines)
-        walls += workers.walls
+        machines += [] if workers.sandbox is None else [workers.sandbox]
 
 
 MOST_PROBLEMS = 1000
@@ -101,6 +111,8 @@ MOST_PROBLEMS = 1000
 
 Expected = int | Literal["split"] | None
 """The expected episodes of a log: a number, every task of the split, or unknown."""
+
+_NO_SANDBOX = Machine("none", ())
 
 _KEY_BYTES = 16
 _MOST_ATTEMPTS = (1 << 31) - 1
@@ -128,8 +140,9 @@ class LogVerdict:
         gaps: (line number, missing attempt) of tasks whose attempts are not 0, 1, 2, ...; the line has the first
             attempt after the gap.
         missing: a sentence about expected episodes that are missing; empty if none are.
-        walls: the layers of the sandbox in which the episodes were replayed; empty if they were replayed in this
-            process.
+        sandbox: how the processes that replayed the episodes were isolated: `strong`: no network, and no writing
+            outside of a folder that was deleted; `limited`: walls are missing; `none`: no walls, or this process.
+        walls: the walls of this sandbox, of `network`, `landlock` and `seccomp`.
     """
 
     episodes: int
@@ -148,6 +161,7 @@ class LogVerdict:
     duplicates: tuple[tuple[int, int], ...]
     gaps: tuple[tuple[int, int], ...]
     missing: str
+    sandbox: Level
     walls: tuple[str, ...]
 
     @property
@@ -234,7 +248,7 @@ class Tally:
             if 0 <= place.task < place.num_tasks:
                 self._tasks.add(place.task)
 
-    def verdict(self, walls: tuple[str, ...] = ()) -> LogVerdict:
+    def verdict(self, sandbox: Machine = _NO_SANDBOX) -> LogVerdict:
         """Return the verdict."""
         episodes = self._lines + self._unreadable
         total, claims = max(1, episodes), max(1, self._lines)
@@ -256,7 +270,8 @@ class Tally:
             duplicates=tuple(duplicates[:MOST_PROBLEMS]),
             gaps=tuple(sorted(self._gaps())[:MOST_PROBLEMS]),
             missing=self._missing(episodes),
-            walls=walls,
+            sandbox=sandbox.level,
+            walls=sandbox.walls,
         )
 
     def _sorted(self, column: int) -> Iterator[list[tuple[int, int]]]:

@@ -306,14 +306,18 @@ CONFINEMENTS = ("network", "landlock", "seccomp")
 or mounting (a filter for system calls)."""
 
 
-def confine(folder: str) -> tuple[str, ...]:
-    """Confine this process to writing in `folder` and to no network; return the walls in force, of `CONFINEMENTS`.
+def confine(folder: str) -> Machine:
+    """Confine this process to writing in `folder` and to no network.
 
     If the kernel lacks a wall, the others are built. The process ends with its parent. Programs can be run in
     `default()` afterwards: its keeper is started first, outside the walls. Does nothing on systems other than Linux.
+
+    Returns:
+        The walls in force, of `CONFINEMENTS`, and why others are missing. The level is `strong` if Landlock and the
+        filter stand, which together keep the process from the network and from files; `limited` with other walls only.
     """
     if sys.platform != "linux":
-        return ()
+        return Machine("none", (), dict.fromkeys(CONFINEMENTS, f"it needs Linux, not {sys.platform}"))
     from agentgym_flow.sandbox.keeper import kernel, seccomp
 
     with suppress(SandboxFailed):  # running a program will raise it
@@ -331,11 +335,12 @@ def confine(folder: str) -> tuple[str, ...]:
         "landlock": no_new_rights,
         "seccomp": lambda: seccomp.install(own_root=True, processes=True, pid=None),
     }
-    standing = []
+    missing = {}
     for name, build in walls.items():
         try:
             build()
-        except OSError:
-            continue
-        standing.append(name)
-    return tuple(standing)
+        except OSError as error:
+            missing[name] = str(error)
+    standing = tuple(name for name in walls if name not in missing)
+    strong = {"landlock", "seccomp"} <= set(standing)
+    return Machine("strong" if strong else "limited" if standing else "none", standing, missing)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,13 +26,14 @@ from transformers import GPT2LMHeadModel
 from agentgym_flow.core import Stream, check_positive
 from agentgym_flow.episodes import EpisodeRecorder, read_log
 from agentgym_flow.errors import BadSetting, BadSubmission, UnknownTemplate
+from agentgym_flow.leaderboard.submission import VOCABULARY
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.policies.openai_chat import LOGPROBS
 from agentgym_flow.prompts import TURN, PromptTemplate, template_for
 from agentgym_flow.replay.stepping import step_again
 from agentgym_flow.training.policy import ModelPolicy, prompt_text, prompt_tokens
-from agentgym_flow.training.tiny import gpt2_config, word_tokenizer
+from agentgym_flow.training.tiny import SPECIAL, gpt2_config, word_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -50,6 +51,9 @@ SHAPE: Mapping[str, tuple[int, int]] = {
     "vocab_size": (4, 65536),
 }
 """The entries of `config.json` that are read -> their ranges."""
+
+TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+"""The types of submitted numbers."""
 
 MOST_WEIGHTS = 10_000_000
 """The largest number of weights, which are 20 MB in half precision."""
@@ -70,7 +74,7 @@ def submitted_policy(
     Args:
         env_id: the environment to play.
         template_name: a prompt template of the environment with a fixed vocabulary, such as `compact`.
-        config: the content of `config.json`; only `model_type` and the entries of `SHAPE` are read.
+        config: the content of `config.json`; only `model_type`, `VOCABULARY` and the entries of `SHAPE` are read.
         weights: the bytes of a safetensors file.
         temperature: the sampling temperature.
         greedy: take the most likely token.
@@ -93,18 +97,39 @@ def submitted_policy(
         raise BadSubmission(
             f"prompt: prompt template {template_name!r} has no fixed vocabulary, so its tokens are unknown"
         )
-    tokenizer = word_tokenizer(vocabulary)
+    template, words = words_of(config, template)
+    tokenizer = word_tokenizer(words)
     model = GPT2LMHeadModel(gpt2_config(tokenizer, **_shape(config, len(tokenizer))))
     _load(model, weights)
-    return ModelPolicy(
-        model.eval(),
-        tokenizer,
-        template,
-        temperature=temperature,
-        greedy=greedy,
-        layout=layout,
-        name="submitted",
-    )
+    try:
+        return ModelPolicy(
+            model.eval(),
+            tokenizer,
+            template,
+            temperature=temperature,
+            greedy=greedy,
+            layout=layout,
+            name="submitted",
+        )
+    except BadSetting as error:  # such as a layout that the prompt template does not have
+        raise BadSubmission(f"the policy cannot play the track: {error}") from None
+
+
+def words_of(config: Mapping[str, Any], template: Any) -> tuple[PromptTemplate, Sequence[str]]:
+    """Return the version of a prompt template that the weights know, and their words.
+
+    Without the entry `VOCABULARY`, which older entries lack, the number of words tells the version. Raises
+    `BadSubmission`.
+    """
+    versions = (template, *getattr(template, "earlier", ()))
+    words = config.get(VOCABULARY)
+    if words is None:
+        size = config.get("vocab_size")
+        known = [one for one in versions if len(one.vocabulary) + len(SPECIAL) == size]
+        return (known or versions)[0], (known or versions)[0].vocabulary
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise BadSubmission(f"config.json: {VOCABULARY} must be a list of words")
+    return next((one for one in versions if list(one.vocabulary) == words), template), words
 
 
 def _shape(config: Mapping[str, Any], words: int) -> dict[str, int]:
@@ -119,7 +144,8 @@ def _shape(config: Mapping[str, Any], words: int) -> dict[str, int]:
         shape[name] = value
     if shape["vocab_size"] != words:
         raise BadSubmission(
-            f"config.json: vocab_size is {shape['vocab_size']}, but the prompt template has {words} words"
+            f"config.json: vocab_size is {shape['vocab_size']}, but the words of the weights, or without them those of "
+            f"the prompt template, make {words} tokens"
         )
     if shape["n_embd"] % shape["n_head"]:
         raise BadSubmission("config.json: n_embd must be a multiple of n_head")
@@ -148,8 +174,13 @@ def _load(model: GPT2LMHeadModel, weights: bytes) -> None:
                 f"model.safetensors: {name!r} has shape {tuple(value.shape)}, but the model needs "
                 f"{tuple(own[name].shape)}"
             )
-        if not value.is_floating_point() or not torch.isfinite(value.float()).all():
-            raise BadSubmission(f"model.safetensors: {name!r} must hold finite numbers")
+        if value.dtype not in TYPES:
+            kind, allowed = (", ".join(str(one).removeprefix("torch.") for one in of) for of in ([value.dtype], TYPES))
+            raise BadSubmission(f"model.safetensors: {name!r} holds numbers of the type {kind}; use one of {allowed}")
+        if not torch.isfinite(value).all():
+            raise BadSubmission(f"model.safetensors: {name!r} holds NaN or an infinity; weights must be finite numbers")
+        if not torch.isfinite(value.float()).all():
+            raise BadSubmission(f"model.safetensors: {name!r} holds a number that does not fit into float32")
     model.load_state_dict({name: value.float() for name, value in state.items()}, strict=False)
     model.tie_weights()
 

@@ -31,7 +31,7 @@ from agentgym_flow.errors import BadSetting, Forged
 from agentgym_flow.generation import Completion
 from agentgym_flow.play import EnvPool, EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, PolicyOutput
-from agentgym_flow.retrieval.passage import Hit, Passage
+from agentgym_flow.retrieval.corpus import Hit, Passage
 from agentgym_flow.training.models import load_model
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.tiny import word_tokenizer

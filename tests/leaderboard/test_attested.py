@@ -77,7 +77,7 @@ def test_what_is_not_attested_is_named(tmp_path: Path, name: str) -> None:
     assert "line 3" in verdict.reason.message
 
 
-@pytest.mark.parametrize("prompt", ["nothing", "search_r1"])
+@pytest.mark.parametrize("prompt", ["own", "verl_agent"])
 def test_only_the_prompts_of_the_environment_are_read(tmp_path: Path, prompt: str) -> None:
     verdict = judged(tmp_path, spoken(), ATTESTED.replace("prompt: text", f"prompt: {prompt}"))
     assert verdict.reason is not None

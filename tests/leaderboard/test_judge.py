@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import random
+import sys
 from pathlib import Path
 from typing import get_args
 
@@ -13,12 +14,18 @@ import pytest
 from entries import PLACE, TRACK, YAML, board, edited, files, lines, packed, track, write
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
+from typer.testing import CliRunner
 
+from agentgym_flow.cli import app
 from agentgym_flow.envs import make_text_env
+from agentgym_flow.errors import BadSubmission, SandboxUnavailable
+from agentgym_flow.leaderboard import judge as judging
 from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.submission import ABOUT, README
 from agentgym_flow.leaderboard.track import Track, make_track
 from agentgym_flow.leaderboard.verdict import Check, SubmissionVerdict
+from agentgym_flow.sandbox import Machine
 
 
 def judged(folder: Path, content: dict[str, bytes], place: tuple[str, str] = PLACE) -> SubmissionVerdict:
@@ -65,6 +72,17 @@ HOSTILE: dict[str, tuple[dict[str, bytes], str, str]] = {
     "an unknown entry": (about("prompt: none", "prompt: none\nscore: 1.0"), "files", "score"),
     "no such day": (about("2026-11-23", "2026-11-31"), "files", "no day"),
     "a script as link": (about("prompt: none", "prompt: none\nlink: javascript:alert(1)"), "files", "link"),
+    "an invented prompt": (
+        about("prompt: none", "prompt: best"),
+        "rules",
+        "has no prompt template 'best'; name one of none,",
+    ),
+    "an unseen character": (about("The expert", '"The\\u200bexpert"'), "files", "title' must be text without control"),
+    "a link with a password": (
+        about("prompt: none", "prompt: none\nlink: https://me:word@example.org"),
+        "files",
+        "names no user or password",
+    ),
     "another place": (about("name: expert", "name: other"), "files", "the folder is"),
     "no badge": (about("replayed", "verified"), "files", "badge"),
     "reproduced without weights": (about("badge: replayed", "badge: reproduced"), "files", "needs policy/config.json"),
@@ -96,7 +114,24 @@ HOSTILE: dict[str, tuple[dict[str, bytes], str, str]] = {
     "an integer of a million digits": (
         files(packed([lines()[0].replace('"seed":0', '"seed":' + "9" * 10**6), *lines()[1:]])),
         "coverage",
-        "not JSON",
+        "line 1: an integer has too many digits",
+    ),
+    "a number too large": (
+        files(packed([lines()[0].replace('"seed":0', '"seed":0,"meta":{"a":1e999}'), *lines()[1:]])),
+        "coverage",
+        "line 1: the number 1e999 is beyond the largest one that fits",
+    ),
+    "a name twice in a line": (
+        files(packed([lines()[0].replace('"seed":0', '"seed":0,"seed":0'), *lines()[1:]])),
+        "coverage",
+        "line 1: the name 'seed' occurs twice",
+    ),
+    "deep remarks": (files(packed(edited(0, meta={"a": [[[[[[[[1]]]]]]]]}))), "coverage", "meta has depth 9"),
+    "many remarks": (files(packed(edited(0, meta={"a": [0] * (1 << 17)}))), "coverage", "more than max_meta_values="),
+    "long remarks": (
+        files(packed(edited(0, meta={"a": "x" * (1 << 18)}))),
+        "coverage",
+        "more than max_meta_characters=",
     ),
     "a forged success": (files(packed(edited(0, success=not FIRST["success"]))), "steps", "success"),
     "a forged score": (files(packed(edited(0, score=0.5))), "steps", "score"),
@@ -115,6 +150,45 @@ def test_a_hostile_entry_is_refused_by_name(tmp_path: Path, name: str) -> None:
     assert verdict.reason is not None
     assert verdict.reason.check == check
     assert message in verdict.reason.message
+
+
+def test_a_small_file_with_many_values_is_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Each line is below the limits; 66 kB of such lines, compressed, took 26 CPU-seconds to check, and 43 to render.
+    monkeypatch.setattr(judging, "MOST_VALUES", 5_000)
+    monkeypatch.setattr("agentgym_flow.episodes.log.LoggedEpisode.parse", lambda *_: pytest.fail("it was parsed"))
+    content = files(packed([f'{{"meta":{{"a":[{"[],[]," * 2_000}0]}}}}'] * 12))
+    verdict = judged(tmp_path, content)
+    assert verdict.reason is not None
+    assert "more values than max_values=5000; not read further" in verdict.reason.message
+
+
+def test_the_sandbox_stands_in_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, root = write(tmp_path / "entry", files()), board(tmp_path)
+    assert judge(folder, PLACE, root, jobs=0).sandbox == "none"
+    assert judge(write(tmp_path / "other", files(packed([]))), PLACE, root, jobs=0).sandbox == "unused", (
+        "refused before"
+    )
+    if sys.platform == "linux":
+        missing = {"landlock": "Function not implemented"}
+        monkeypatch.setattr("agentgym_flow.replay.workers.confine", lambda _: Machine("limited", ("network",), missing))
+        assert judge(folder, PLACE, root, jobs=1).sandbox == "limited"
+        with pytest.raises(SandboxUnavailable, match="landlock: Function not implemented"):
+            judge(folder, PLACE, root, jobs=1, require_sandbox=True)
+        said = CliRunner().invoke(app, ["leaderboard", "check", str(folder), "--root", str(root), "--require-sandbox"])
+        assert said.exit_code == 1, "it is in the wrong folder, so nothing is replayed"
+        entry = write(tmp_path / "submissions" / PLACE[0] / PLACE[1], files())
+        said = CliRunner().invoke(app, ["leaderboard", "check", str(entry), "--root", str(root), "--require-sandbox"])
+        assert (said.exit_code, "landlock: Function not implemented" in said.output) == (2, True)
+
+
+def test_a_verdict_older_than_a_field_is_read(tmp_path: Path) -> None:
+    verdict, file = judge(write(tmp_path / "entry", files()), PLACE, board(tmp_path), jobs=0), tmp_path / "verdict.json"
+    value = json.loads(verdict.text())
+    file.write_text(json.dumps({name: one for name, one in value.items() if name != "sandbox"}))
+    assert SubmissionVerdict.read(file) == replace(verdict, sandbox="")
+    file.write_text(json.dumps({name: one for name, one in value.items() if name != "badge"}))
+    with pytest.raises(BadSubmission, match="field 'badge' is missing"):
+        SubmissionVerdict.read(file)
 
 
 def test_order_does_not_matter(tmp_path: Path) -> None:

@@ -20,17 +20,31 @@ from msgspec.structs import replace
 from safetensors.torch import save
 
 from agentgym_flow.cli.leaderboard import _policy
-from agentgym_flow.errors import MissingExtra
+from agentgym_flow.errors import BadSubmission, MissingExtra
+from agentgym_flow.leaderboard.files import track_file
 from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.publish import publish
-from agentgym_flow.leaderboard.reproduce import fresh_track
-from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, WEIGHTS, Folder
+from agentgym_flow.leaderboard.reproduce import BudgetedPolicy, fresh_track, played
+from agentgym_flow.leaderboard.submission import (
+    ABOUT,
+    LOG,
+    MODEL_CONFIG,
+    WEIGHTS,
+    Folder,
+    Submission,
+    make_submission,
+    write_evaluation,
+)
 from agentgym_flow.leaderboard.track import Track
-from agentgym_flow.leaderboard.verdict import SubmissionVerdict
+from agentgym_flow.leaderboard.verdict import Claims, SubmissionVerdict
+from agentgym_flow.policies import PolicyOutput
 from agentgym_flow.prompts import template_for
 from agentgym_flow.training.models import load_model, save_model
+from agentgym_flow.training.submitted import words_of
+from agentgym_flow.training.tiny import SPECIAL
 
-COMMITTED = Path(__file__).parents[2] / "leaderboards"
+REPOSITORY = Path(__file__).parents[2] / "leaderboards"
+
 REPRODUCED = YAML.replace("badge: replayed", "badge: reproduced").replace("prompt: none", "prompt: compact").encode()
 
 
@@ -98,9 +112,15 @@ HOSTILE: dict[str, tuple[Any, bytes | None, str]] = {
     "a weight missing": (None, weights(FIRST), "is missing"),
     "a weight more": (None, weights("transformer.backdoor", torch.zeros(1)), "is not a weight of this model"),
     "another shape": (None, weights(FIRST, torch.zeros(3, 3)), "has shape"),
-    "not a number": (None, weights(FIRST, saved()[1][FIRST] * float("nan")), "finite numbers"),
-    "infinity": (None, weights(FIRST, saved()[1][FIRST] / 0), "finite numbers"),
-    "integers": (None, weights(FIRST, saved()[1][FIRST].int()), "finite numbers"),
+    "not a number": (None, weights(FIRST, saved()[1][FIRST] * float("nan")), "holds NaN or an infinity"),
+    "infinity": (None, weights(FIRST, saved()[1][FIRST] / 0), "holds NaN or an infinity"),
+    "integers": (None, weights(FIRST, saved()[1][FIRST].int()), "numbers of the type int32; use one of float16,"),
+    "small integers": (None, weights(FIRST, saved()[1][FIRST].to(torch.int8)), "numbers of the type int8"),
+    "small floats": (None, weights(FIRST, saved()[1][FIRST].to(torch.float8_e4m3fn)), "of the type float8_e4m3fn"),
+    "an overflow": (None, weights(FIRST, torch.full((150, 96), 1e300, dtype=torch.float64)), "not fit into float32"),
+    "words that are no list": (changed(vocabulary="a b"), None, "must be a list of words"),
+    "fewer words than tokens": (changed(vocabulary=["a"]), None, "make 4 tokens"),
+    "words that the prompt lacks": (changed(vocabulary=[f"w{n}" for n in range(147)]), None, "not know every word"),
     "another model": (changed(model_type="llama"), None, "model_type must be 'gpt2'"),
     "code": (changed(model_type="gpt2-custom", auto_map={"AutoModel": "evil.py"}), None, "model_type must be"),
     "a huge model": (changed(n_embd=1024, n_layer=24, n_inner=4096), None, "is larger than"),
@@ -129,20 +149,13 @@ def test_hostile_weights_are_refused(tmp_path: Path, name: str) -> None:
     ("old", "new", "message"),
     [
         ("prompt: compact", "prompt: text", "no fixed vocabulary"),
-        ("prompt: compact", "prompt: nothing", "Unknown prompt template"),
+        ("prompt: compact", "prompt: own", "Unknown prompt template"),
     ],
 )
 def test_a_prompt_without_words_of_its_own_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
     verdict = judged(tmp_path, entry() | {ABOUT: REPRODUCED.replace(old.encode(), new.encode())})
     assert verdict.reason is not None
     assert message in verdict.reason.message
-
-
-def test_any_fault_of_the_submission_is_a_verdict(tmp_path: Path) -> None:
-    verdict = judged(tmp_path, entry() | {ABOUT: REPRODUCED + b"layout: conversation\n"})
-    assert verdict.reason is not None
-    assert verdict.reason.check == "weights"
-    assert "conversation" in verdict.reason.message
 
 
 def test_the_digest_is_that_of_the_weights_however_they_are_stored(tmp_path: Path) -> None:
@@ -158,14 +171,78 @@ def test_the_digest_is_that_of_the_weights_however_they_are_stored(tmp_path: Pat
     assert "these are the weights of sokoban-small/2026-11-20-first" in copy.reason.message
 
 
-def test_committed_verdicts_name_the_weights() -> None:
-    verdict = SubmissionVerdict.read(next((COMMITTED / "verdicts/search-s0").glob("*-tiny-grpo.json")))
-    policy = Folder.read(COMMITTED / "submissions" / verdict.submission)
+def test_a_layout_that_the_prompt_lacks_is_refused(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, entry() | {ABOUT: REPRODUCED + b"layout: conversation\n"})
+    assert verdict.reason is not None
+    assert (verdict.reason.check, "no follow_up message" in verdict.reason.message) == ("weights", True)
+
+
+def test_whatever_a_policy_raises_is_a_verdict() -> None:
+    class Broken:
+        name = "broken"
+
+        def act(self, _: object) -> list[PolicyOutput]:
+            raise RuntimeError("the sizes of tensors must match")
+
+    with pytest.raises(BadSubmission, match="cannot play the track: RuntimeError: the sizes of tensors"):
+        BudgetedPolicy(Broken(), 60.0).act([])
+
+
+def weighted() -> list[Path]:
+    return sorted(path.parents[1] for path in (REPOSITORY / "submissions").glob("*/*/policy/config.json"))
+
+
+def test_the_words_of_every_committed_entry_are_known() -> None:
+    assert len(weighted()) >= 30
+    for folder in weighted():
+        about = Submission.parse((folder / ABOUT).read_bytes())
+        template = template_for(Track.read(track_file(about.track, REPOSITORY)).env_id, about.prompt)
+        config = json.loads((folder / MODEL_CONFIG).read_bytes())
+        version, words = words_of(config, template)
+        assert len(words) + len(SPECIAL) == config["vocab_size"], folder
+        assert tuple(words) == version.vocabulary
+
+
+def again(folder: Path, tasks: int) -> tuple[Claims, SubmissionVerdict]:
+    """Play the first fresh tasks of a committed entry again; also return its verdict, which names its weights."""
+    verdict = SubmissionVerdict.read(REPOSITORY / "verdicts" / folder.parent.name / f"{folder.name}.json")
+    board = Track.read(track_file(folder.parent.name, REPOSITORY))
     made = _policy()
     assert made is not None
-    _, digest = made(policy, Track.read(COMMITTED / "tracks/search-s0.json"))
-    assert verdict.weights_sha256 == digest
-    assert verdict.drawn_from == verdict.submission_sha256, "as fresh tasks were drawn before"
+    fresh = fresh_track(replace(board, tasks=board.tasks[:tasks]), verdict.season)
+    policy, digest = made(Folder.read(folder), board)
+    assert digest == verdict.weights_sha256
+    assert verdict.drawn_from == verdict.submission_sha256, "as fresh tasks were drawn in the first verdicts"
+    return played(policy, fresh), verdict
+
+
+def test_an_entry_with_earlier_words_plays_as_it_did() -> None:
+    said, verdict = again(REPOSITORY / "submissions/alfworld-s0/2026-11-23-tiny-grpo", 12)
+    assert (said.scores.tolist(), said.steps.tolist()) == (verdict.scores[:12], verdict.steps[:12])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("folder", weighted(), ids=lambda folder: f"{folder.parent.name}/{folder.name}")
+def test_every_committed_entry_plays_as_its_verdict_says(folder: Path) -> None:
+    said, verdict = again(folder, 20_000)
+    assert said.steps.tolist() == verdict.steps
+    assert said.scores.tolist() == verdict.scores
+
+
+def test_the_words_of_a_checkpoint_are_submitted_with_it(tmp_path: Path) -> None:
+    template = template_for("agentgym_flow/Sokoban-v0", "compact")
+    model, tokenizer = load_model("tiny", template)
+    save_model(tmp_path / "checkpoint", model, tokenizer)
+    write(tmp_path / "run", {LOG: files()[LOG]})
+    write_evaluation(tmp_path / "run", PLACE[0], {})
+    about = {
+        "name": "a", "title": "A", "badge": "reproduced", "prompt": "compact", "authors": ["b"], "command": "c",
+        "training": {"environments": [], "data": ""},
+    }  # fmt: skip
+    place = make_submission(tmp_path / "run", about, tmp_path, policy=tmp_path / "checkpoint")
+    config = json.loads((place / MODEL_CONFIG).read_bytes())
+    assert tuple(config["vocabulary"]) == template.vocabulary
+    assert words_of(config, template) == (template, config["vocabulary"])
 
 
 def test_without_torch_nobody_is_judged(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,10 @@ CHANGES: list[dict[str, Any]] = [
     {"training": {"environments": ["x"], "data": "", "core_seconds": 10}}, {"sampling": {"greedy": 1}},
     {"model": {"name": "m", "parameters": 10**16}}, {"model": {"name": "m", "parameters": True}}, {"model": {}},
     {"model": {"name": "m", "weights": "https://x.org/ "}}, {"layout": "other"}, {"layout": "conversation"},
+    {"link": "https://user:word@x.org"}, {"link": "https://x.org/@a"}, {"link": "https://x\\@y.org"}, {"link": "http://x.org"},
+    {"link": "https://x\u202e.org"}, {"title": "a\u200bb"}, {"title": "a\u202eb"}, {"title": "  "}, {"title": "A\n"},
+    {"title": "\u65e5\u672c \U0001f389"}, {"title": "a\U000e0041"}, {"authors": ["b", "a\ufeff"]}, {"command": "a\nb"},
+    {"command": "a\u2067b"}, {"model": {"name": "m\u00ad"}}, {"training": {"environments": ["a\u200d"], "data": ""}},
 ]  # fmt: skip
 
 
@@ -51,12 +56,41 @@ def test_the_schema_says_the_same_as_the_reader(change: dict[str, Any]) -> None:
     assert Draft202012Validator(json.loads(json_schema("submission-1"))).is_valid(value) == reads
 
 
-def test_the_files_of_the_board_follow_the_schemas() -> None:
-    first = {
-        "season-1": next(ROOT.glob("seasons/*.json")),
-        "track-1": next(ROOT.glob("tracks/*.json")),
-        "verdict-1": next(ROOT.glob("verdicts/*/*.json")),
-        "submission-1": next(ROOT.glob("submissions/*/*/submission.yaml")),
-    }
-    for name, file in first.items():
-        Draft202012Validator(json.loads(json_schema(name))).validate(yaml.safe_load(file.read_text("utf-8")))
+FILES = {
+    "season-1": "seasons/*.json",
+    "track-1": "tracks/*.json",
+    "verdict-1": "verdicts/*/*.json",
+    "submission-1": "submissions/*/*/submission.yaml",
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_files_of_the_board_follow_the_schemas(name: str) -> None:
+    value = yaml.safe_load(next(ROOT.glob(FILES[name])).read_text("utf-8"))
+    Draft202012Validator(json.loads(json_schema(name))).validate(value)
+
+
+def patterns(schema: Any) -> Iterator[str]:
+    """Yield all patterns in a JSON Schema."""
+    for name, inner in (
+        schema.items() if isinstance(schema, dict) else enumerate(schema if type(schema) is list else ())
+    ):
+        yield from (inner,) if name == "pattern" else patterns(inner)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_every_pattern_matches_the_whole_text(name: str) -> None:
+    for pattern in patterns(json.loads(json_schema(name))):
+        assert pattern.startswith("^")
+        assert pattern.endswith("$(?!\\n)"), "`$` alone admits a final newline in Python"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_final_newline_is_refused(name: str) -> None:
+    value = typed(yaml.safe_load(next(ROOT.glob(FILES[name])).read_text("utf-8")), dict[str, Any], BadData, name)
+    properties = json.loads(json_schema(name))["$defs"][SCHEMAS[name].__name__]["properties"]
+    checked = [field for field in value if "pattern" in properties[field] and field != "command"]
+    assert checked
+    for field in checked:
+        with pytest.raises(BadData, match=f"field '{field}' must be"):
+            typed(value | {field: value[field] + "\n"}, SCHEMAS[name], BadData, "here")

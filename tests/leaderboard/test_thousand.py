@@ -22,7 +22,7 @@ from agentgym_flow.leaderboard import judge as judging
 from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.reproduce import BudgetedPolicy, fresh_track
 from agentgym_flow.leaderboard.submission import ABOUT, LOG, README
-from agentgym_flow.leaderboard.verdict import Check, SubmissionVerdict
+from agentgym_flow.leaderboard.verdict import Check, SubmissionVerdict, claims
 from agentgym_flow.policies import ExpertPolicy, RandomPolicy
 
 Episodes = list[dict[str, Any]]
@@ -243,11 +243,16 @@ def test_a_thousand_hostile_entries_are_refused_in_bounded_memory(tmp_path: Path
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000, "kilobytes"
 
 
-def test_stepping_ends_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("check", ["coverage", "steps"])
+def test_reading_and_stepping_end_when_their_time_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: str
+) -> None:
     monkeypatch.setattr(judging, "MOST_SECONDS", 0.0)
+    if check == "steps":
+        monkeypatch.setattr(judging, "claims", lambda log, track, limits, _: claims(log, track, limits))
     verdict = judge(write(tmp_path / "entry", files()), PLACE, board(tmp_path), jobs=1)
     assert verdict.reason is not None
-    assert verdict.reason.check == "steps"
+    assert verdict.reason.check == check
     assert f"{LOG}: not done after 0 seconds" in verdict.reason.message
 
 

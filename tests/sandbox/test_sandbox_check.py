@@ -234,6 +234,32 @@ def test_tests_that_do_not_hold_say_what_went_wrong(
     assert len(verdict.message) < 700
 
 
+@pytest.mark.parametrize(
+    ("program", "tests", "names", "outcome", "message"),
+    [
+        ("x = 1", "assert f(1) == 1", None, "error", "the program does not define f"),
+        ("def g(x): return x", "assert f(1) == 1", None, "error", "the program does not define f"),
+        ("def f(x): return x", "assert f(helper(1)) == 1", ["f", "helper"], "error", "not define helper"),
+        ("f = object()", "assert f(1) == 1", None, "unsupported", "f, which is not plain data in the program"),
+        ("def f(x): return y", "assert f(1) == 1", None, "error", "NameError: name 'y' is not defined"),
+        ("def f(x): return x", "y = z\ndef z(): pass", ["f"], "failed", "the tests raised NameError"),
+        (
+            "x = 1",
+            "import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        assert f(1) == 2",
+            None,
+            "error",
+            "the program does not define f",
+        ),
+    ],
+)
+def test_a_program_without_the_function_is_an_error_and_no_failure(
+    box: Sandbox, program: str, tests: str, names: list[str] | None, outcome: str, message: str
+) -> None:
+    verdict = check(program, tests, names=names, limits=Limits(cpu_seconds=0.5), sandbox=box)
+    assert (verdict.outcome, verdict.passed) == (outcome, False)
+    assert message in verdict.message
+
+
 def humaneval(sample_data: Path) -> list[dict[str, str]]:
     lines = (sample_data / "canvas" / "humaneval_first_100.jsonl").read_text("utf-8").splitlines()
     return [json.loads(line) for line in lines]

@@ -66,7 +66,7 @@ class ALFWorldNotes:
             if (found.inside, found.held, found.treated) == (self.inside, self.held, self.treated):
                 idle = self.idle | {command}
                 same = found.here == self.here and idle == self.idle
-                found = self if same else ALFWorldNotes(found.inside, found.here, found.held, found.treated, idle)
+                found = self if same else type(self)(found.inside, found.here, found.held, found.treated, idle)
             self._next[command, text] = found
             _kept[0] += found is not self
         return found
@@ -75,40 +75,52 @@ class ALFWorldNotes:
         inside = dict(self.inside)
         if seen := _SEEN.search(text):
             inside[seen[1]] = tuple(THING.findall(seen[2]))
-            return ALFWorldNotes(inside, seen[1], self.held, self.treated)
+            return type(self)(inside, seen[1], self.held, self.treated)
         if shut := _SHUT.search(text):
             inside.setdefault(shut[1], None)
-            return ALFWorldNotes(inside, shut[1], self.held, self.treated)
+            return type(self)(inside, shut[1], self.held, self.treated)
         if taken := _TAKEN.match(text):
             thing, place = taken.groups()
             if known := inside.get(place):  # another receptacle at this spot may be unseen
                 inside[place] = tuple(other for other in known if other != thing)
-            return ALFWorldNotes(inside, place, thing, self.treated)
+            return type(self)(inside, place, thing, self.treated)
         if put := _PUT.match(text):
             thing, place = put.groups()
             inside[place] = (*(inside.get(place) or ()), thing)
-            return ALFWorldNotes(inside, place, "", self.treated)
+            return type(self)(inside, place, "", self.treated)
         if treated := _TREATED.match(text):
             verb, thing = treated.groups()
             marks = (self.treated - {(_UNDOES.get(verb, ""), thing)}) | {(verb, thing)}
-            return ALFWorldNotes(self.inside, self.here, self.held, marks)
+            return type(self)(self.inside, self.here, self.held, marks)
         return self
+
+
+class FirstNotes(ALFWorldNotes):
+    """The notes of ALFWorld's first compact prompt: a receptacle from which something was taken counts as seen."""
+
+    __slots__ = ()
+
+    def _read(self, text: str) -> ALFWorldNotes:
+        taken = _TAKEN.match(text)
+        if taken is None or self.inside.get(taken[2]):
+            return super()._read(text)
+        return FirstNotes({**self.inside, taken[2]: ()}, taken[2], taken[1], self.treated)
 
 
 _kept = [0]
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _beginning(introduction: str) -> ALFWorldNotes:
-    return ALFWorldNotes({})
+def _beginning(introduction: str, first: bool) -> ALFWorldNotes:
+    return FirstNotes({}) if first else ALFWorldNotes({})
 
 
-def notes_of(policy_input: PromptContext) -> ALFWorldNotes:
-    """Return the notes of an episode until now."""
+def notes_of(policy_input: PromptContext, *, first: bool = False) -> ALFWorldNotes:
+    """Return the notes of an episode until now; `FirstNotes` if `first`."""
     if _kept[0] > _MOST_NOTES:
         _beginning.cache_clear()
         _kept[0] = 0
-    notes = _beginning(policy_input.episode.observation)
+    notes = _beginning(policy_input.episode.observation, first)
     for turn in policy_input.episode.turns:
         notes = notes.after(turn.action, turn.next_observation)
     return notes

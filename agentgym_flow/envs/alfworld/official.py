@@ -16,15 +16,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentgym_flow._util.file_state import per_state
-from agentgym_flow._util.files import write_atomically
+from agentgym_flow._util.files import per_state, write_atomically
 from agentgym_flow.data import digest_of_files, digests_line, may_cache
 from agentgym_flow.envs.alfworld.cache import kept_or_compiled
 from agentgym_flow.envs.alfworld.compiled_game import Task, Words, prepared
 from agentgym_flow.envs.alfworld.domain import DOMAIN, DOMAIN_WITHOUT_HELP, check_domain
 from agentgym_flow.envs.alfworld.grammar import read_grammar, write_grammar
 from agentgym_flow.envs.alfworld.problem import TASK_TYPES, PDDLProblem, read_problem, write_problem
-from agentgym_flow.envs.split_folders import find_split, split_folders, splits_of
+from agentgym_flow.envs.published_splits import find_split, split_folders, splits_of
 from agentgym_flow.errors import BadData, BadGame
 
 GAME_FILE = "game.tw-pddl"

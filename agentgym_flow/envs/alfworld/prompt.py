@@ -28,7 +28,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from agentgym_flow.envs.alfworld.notes import ALFWorldNotes, TaskRequirements, kind_of, notes_of, read_task
+from agentgym_flow.envs.alfworld.notes import ALFWorldNotes, FirstNotes, TaskRequirements, kind_of, notes_of, read_task
 from agentgym_flow.envs.alfworld.rooms import LIGHT, OBJECTS, RECEPTACLES, TWO
 from agentgym_flow.prompts import (
     ChoiceTemplate,
@@ -84,12 +84,22 @@ class ALFWorldCompactPrompt(IndexTemplate):
     """
 
     vocabulary = VOCABULARY
+    _is_first = False
 
     def written(self, policy_input: PromptContext) -> IndexedPrompt:
         """Return the words for the present situation."""
-        return _written(
-            policy_input.info["goal"], notes_of(policy_input), tuple(policy_input.info["admissible_actions"])
-        )
+        commands = tuple(policy_input.info["admissible_actions"])
+        return _written(policy_input.info["goal"], notes_of(policy_input, first=self._is_first), commands)
+
+
+class _FirstCompactPrompt(ALFWorldCompactPrompt):
+    """The prompt without the sixth feature, and with walks to places of no use: the one of weights with 164 tokens."""
+
+    vocabulary = tuple(word for word in VOCABULARY if word != "again")
+    _is_first = True
+
+
+ALFWorldCompactPrompt.earlier = (_FirstCompactPrompt(),)
 
 
 class _Command(NamedTuple):
@@ -128,6 +138,7 @@ class _Roles:
     """The roles of commands, things and places in a task, according to the notes of the episode."""
 
     def __init__(self, goal: str, notes: ALFWorldNotes) -> None:
+        self.remembers = not isinstance(notes, FirstNotes)
         self.task = read_task(goal) or _UNKNOWN_TASK
         self.notes = notes
         self.holds_wanted = kind_of(notes.held) == self.task.thing != ""
@@ -150,7 +161,7 @@ class _Roles:
         """Return the role of a command's argument; None if the command changes nothing and shows nothing new."""
         verb, thing, place = command
         if verb == "go":
-            has_nothing = not self.holds_wanted and self.notes.inside.get(place) is not None
+            has_nothing = self.remembers and not self.holds_wanted and self.notes.inside.get(place) is not None
             about = self.of_place(place)
             return "seen" if has_nothing and about in ("goal", "half", "lamp") else about
         if verb == "open":
@@ -196,8 +207,10 @@ def _written(goal: str, notes: ALFWorldNotes, commands: tuple[str, ...]) -> Inde
         command = _command(text)
         about = None if command is None else roles.of_command(command)
         if command is not None and about is not None:
-            alike.setdefault((command.verb, "again" if text in notes.idle else about), []).append(text)
-    if not roles.holds_other and any(verb == "go" and about not in ("seen", "again") for verb, about in alike):
+            about = "again" if roles.remembers and text in notes.idle else about
+            alike.setdefault((command.verb, about), []).append(text)
+    useful = any(verb == "go" and about not in ("seen", "again") for verb, about in alike)
+    if roles.remembers and not roles.holds_other and useful:
         alike.pop(("go", "seen"), None)
     listed = sorted(alike.items(), key=lambda item: item[0][0] == "go")  # commands at the present place come first
     return IndexedPrompt.listing(roles.situation(), listed, INDICES)

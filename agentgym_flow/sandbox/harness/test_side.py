@@ -55,6 +55,7 @@ class Program:
     def __init__(self) -> None:
         self.calls = 0
         self.held = 0
+        self.withheld: dict[str, tuple[str, str]] = {}  # names that the tests want and do not get -> outcome, why
         self.trouble: BaseException | None = None  # tests with a bare `except` must not hide it
         loaded = self._next()
         if "raised" in loaded:
@@ -63,19 +64,23 @@ class Program:
     def names(self, wanted: list[str]) -> dict[str, Any]:
         """Return what the program defines of `wanted`: stand-ins for functions, values, standard modules."""
         found = {name: self._stand_in(name, kind) for name, kind in self._kinds(wanted).items()}
-        return {name: value for name, value in found.items() if value is not _ABSENT}
+        return {name: value for name, value in found.items() if name not in self.withheld}
 
     def under_test(self, names: list[str]) -> dict[str, Any]:
         """Return the function to judge, the first of `names`, and references to the others."""
         kinds = self._kinds(names)
         if names and kinds[names[0]][0] not in ("function", "class"):
             raise NotLoaded(f"the program does not define {names[0]}")
-        there = [name for name, kind in kinds.items() if kind[0] != "absent"]
+        there = [name for name in kinds if name not in self.withheld]
         return {name: self._function(name) if name == names[0] else self.keep({"name": name}) for name in there}
 
     def _kinds(self, names: list[str]) -> dict[str, Any]:
         answer = self._ask({"names": names})
-        return {name: answer.get(name) or ["absent"] for name in names}
+        kinds = {name: answer.get(name) or ["absent"] for name in names}
+        for name in names:
+            if kinds[name][0] == "absent":
+                self.withheld[name] = "error", f"the program does not define {name}"
+        return kinds
 
     def keep(self, request: dict[str, Any]) -> ProgramObject:
         """Make the program create an object and keep it; return a reference to it."""
@@ -140,7 +145,8 @@ class Program:
             return decode(kind[1])
         if kind[0] == "module" and str(kind[1]).partition(".")[0] in sys.stdlib_module_names:
             return importlib.import_module(str(kind[1]))
-        return _ABSENT
+        self.withheld.setdefault(name, ("unsupported", f"the tests use {name}, which is not plain data in the program"))
+        return None
 
     def _function(self, name: str) -> Callable[..., Any]:
         return lambda *positional, **named: self.call(name, positional, named)
@@ -199,9 +205,6 @@ def _owner(kept: ProgramObject) -> tuple[Program, int]:
     return program, number
 
 
-_ABSENT = object()
-
-
 def main() -> None:
     """Run the task in `task.json`, and write the report to descriptor `REPORT`."""
     sys.path[0] = os.getcwd()
@@ -238,6 +241,8 @@ def _report(task: dict[str, Any]) -> dict[str, Any]:
         if getattr(error, "from_program", False):
             outcome = "memory" if isinstance(error, MemoryError) else "error"
             message = str(getattr(error, "in_words", ""))
+        elif isinstance(error, NameError) and program and not task["entry_point"] and error.name in program.withheld:
+            outcome, message = program.withheld[error.name]  # no entry point: the tests read the function by its name
         else:
             outcome, message = "failed", _failure(error)
     return {"outcome": outcome, "message": message, "calls": program.calls if program else 0, "value": value}

@@ -13,7 +13,6 @@ import pytest
 from typer.testing import CliRunner
 
 from agentgym_flow import data
-from agentgym_flow._util import file_state
 from agentgym_flow.cli.app import app
 from agentgym_flow.envs.alfworld.env import ALFWorldEnv
 from agentgym_flow.envs.alfworld.official import (
@@ -67,7 +66,7 @@ def root(tmp_path: Path, game: Path) -> Path:
 
 def settle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let new files count as unmodified at once."""
-    monkeypatch.setattr(file_state, "_SETTLED", -(10**18))
+    monkeypatch.setattr("agentgym_flow._util.files._SETTLED", -(10**18))
 
 
 def make(place: Path | str, split: str = "train") -> ALFWorldEnv:
