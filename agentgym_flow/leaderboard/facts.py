@@ -63,7 +63,8 @@ def parameters(entry: Entry) -> int | None:
         return entry.about.model.parameters if entry.about.model else None
     raw = file.read_bytes()
     header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
-    return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+    counts: list[int] = [math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"]
+    return sum(counts)
 
 
 def links(entry: Entry, files: str) -> list[tuple[str, str]]:
@@ -81,7 +82,7 @@ def sections(board: Leaderboard) -> list[tuple[str, list[Table]]]:
     """Return the tables of a board by section: `checked`, `claimed`, `replayed` and `reference`, without empty ones."""
     found = [
         ("checked", board.proved),
-        ("claimed", getattr(board, "claimed", [])),
+        ("claimed", board.claimed),
         ("replayed", board.replayed),
         ("reference", [Table(NO_MODEL, board.references)] if board.references else []),
     ]

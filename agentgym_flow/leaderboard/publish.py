@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from agentgym_flow.errors import BadSetting, BadSubmission, NotPublished
+from agentgym_flow.errors import BadData, BadSetting, BadSubmission, NotPublished
 from agentgym_flow.leaderboard.ci import Merge, Repository, utc
 from agentgym_flow.leaderboard.comparison import Comparison, compare
-from agentgym_flow.leaderboard.files import SUBMISSIONS, TRACKS, VERDICTS
+from agentgym_flow.leaderboard.files import DEFINITIONS, SUBMISSIONS, TRACKS, VERDICTS
 from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.reproduce import MakePolicy, TrainingSettings, season_of
 from agentgym_flow.leaderboard.season import Definition, Season, TrackName, definitions, season_file
@@ -194,12 +194,20 @@ def audit(root: Path, name: str) -> Audit:
         if not file.is_file():
             continue
         tracks.add(file.stem)
+        there = Track.read(file)
+        if there.data != definition.pinned:
+            return Audit(checked, f"track {file.stem}: its official data is not that of {DEFINITIONS}")
         if not definition.here:
             checked.append(f"track {file.stem}: not checked, its official data is not here")
-        elif Track.read(file) != definition.made(track, season):
+            continue
+        try:
+            made = definition.made(track, season)
+        except BadData as error:
+            checked.append(f"track {file.stem}: not checked, {error}")
+            continue
+        if there != made:
             return Audit(checked, f"track {file.stem}: the seed gives other tasks")
-        else:
-            checked.append(f"track {file.stem}: its tasks come from the seed")
+        checked.append(f"track {file.stem}: its tasks come from the seed")
     if not season.secret:
         return Audit(checked)
     drawn = 0

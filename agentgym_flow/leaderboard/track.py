@@ -161,8 +161,14 @@ class Track(BoardRecord, frozen=True):
         env = make_text_env(self.env_id, **self.env_settings(data))
         if env.data != self.data:
             env.close()
+            if env.former_data == self.data:
+                raise BadData(
+                    f"track {self.name} is of an earlier version of this package, which gave the same official data "
+                    "another SHA-256 and its tasks other keys: create the track again"
+                )
             raise BadData(
-                f"track {self.name} was made with other data: {self.data}, here is {env.data}; get that version"
+                f"track {self.name} was made with other data: {self.data}, here is {env.data} with {env.num_tasks:,} "
+                f"tasks in {self.split!r}; get that version"
             )
         return env
 
