@@ -61,8 +61,8 @@ def lines() -> tuple[str, ...]:
 
 
 def random_log() -> bytes:
-    """A log by chance."""
-    return packed(played(RandomPolicy(), track()))
+    """A log by chance, in version 2 as `submit` writes it."""
+    return packed([LoggedEpisode.parse(line).for_board().line() for line in played(RandomPolicy(), track())])
 
 
 def packed(log: list[str] | tuple[str, ...]) -> bytes:

@@ -16,6 +16,7 @@ pytest.importorskip("trl", reason="training needs the extra train")
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
+from agentgym_flow.episodes import read_log
 from agentgym_flow.leaderboard.submission import ABOUT, ModelCard, Submission, open_weights_digest
 from agentgym_flow.prompts import template_for
 from agentgym_flow.training.models import load_model, save_model
@@ -141,9 +142,10 @@ def test_submit_says_what_is_missing(repository: Path) -> None:
         "evaluation.json", sha256=open_weights_digest(out / "evaluation.json")
     )
     log = out / "episodes.jsonl.gz"
+    assert [*read_log(entry / log.name)] == [episode.for_board() for episode in read_log(log)]
     log.write_bytes(log.read_bytes()[:-20])
-    said = run("submit", str(out), "--name", "cut", *about, code=1)
-    assert "**Refused** at the check `coverage`" in said
+    run("submit", str(out), "--name", "cut", *about, code=2)
+    assert [*Path("leaderboards/submissions/small-s1").iterdir()] == [entry]
     assert run("leaderboard", "ci", "main", "main") == "This branch changes no submission.\n"
 
 
