@@ -142,8 +142,8 @@ def publish(
     without their secret wait. If an entry waits or a verdict is damaged, the other entries are published, and then the
     command names it and exits with status 2.
 
-    Account and time of the merge are read from the git history: the commit that has added the entry names the account
-    in a line "Account: NAME".
+    Account and time of the merge are read from the git history: the message of the commit that has added the entry
+    names the account, by a line "Account: NAME" directly below the subject.
 
     Options:
         account: The account of entries whose commit does not name one; empty for this project.
@@ -255,7 +255,7 @@ def rescore(
         template,
         share=share,
         seed=merged or "",
-        temperature=about.sampling.temperature or 1.0,
+        temperature=min(1.0, about.sampling.temperature or 1.0),  # at a high one, every text is as likely
         data=environments.data_paths(data),
     )
     command = AGAIN_ATTESTED.format(folder=f"{ROOT}/{SUBMISSIONS}/{about.track}/{about.id}")
