@@ -168,7 +168,7 @@ def _gaps(numbers: list[int | None], what: str) -> list[str]:
     """Return what is wrong with numbers that should be 1, 2, ...; nothing if they are not recorded."""
     for before, number in zip([0, *numbers], numbers, strict=False):
         if number is not None and before is not None and number != before + 1:
-            again = "the numbers start again: merged attempts" if number <= 1 else "missing or moved"
+            again = "they start again: merged attempts" if number <= 2 < before else "missing or moved"
             return [f"{what} {number} follows {what} {before} ({again})"]
     return []
 

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -266,7 +266,7 @@ def _judge_line(
     verdict.unfinished = not (outcome.terminated or outcome.truncated)
     verdict.recorded = logged.success if recorded_success(recorded) is None else recorded_success(recorded)
     if apart is not None:
-        verdict.differences.insert(0, apart)
+        verdict.differences.insert(0, replace(apart, what=f"line of the log: {apart.what}"))
         return verdict, None
     return verdict, logged
 

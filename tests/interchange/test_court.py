@@ -25,7 +25,9 @@ SIZE = 6
 def clean(env_id: str, split: str = "test") -> list[Played]:
     """Episodes of the first tasks: some by the expert alone, some after detours, one that fails at the budget."""
     env = make_text_env(env_id, split=split)
-    return [play(env, task, wander=(0, 8, 60)[task % 3] if task < 3 else 3, steps=env.max_steps) for task in range(SIZE)]
+    return [
+        play(env, task, wander=(0, 8, 60)[task % 3] if task < 3 else 3, steps=env.max_steps) for task in range(SIZE)
+    ]
 
 
 def report_on(form: str, path: Path, env_id: str, **settings: Any) -> dict[str, Any]:
@@ -81,9 +83,10 @@ def merge(log: list[Played], other: int) -> None:
 
 
 def merge_cut(log: list[Played]) -> None:
-    """An attempt that was given up after four steps, and a complete one."""
+    """An attempt that was given up after something was taken, and a complete one."""
     whole = copy.deepcopy(log[3])
-    steps_off(log[3], *[-1] * (len(log[3].actions) - 2))
+    taken = next(n for n, action in enumerate(whole.actions) if action.startswith("take"))
+    steps_off(log[3], *[-1] * (len(whole.actions) - taken - 1))
     log.append(whole)
     merge(log, -1)
     log.pop()
@@ -101,7 +104,9 @@ def first_change(one: Played) -> int:
 
 
 def _depends(action: str, following: str) -> bool:
-    return action.startswith(("go to", "search")) and not following.startswith(("go to", "search", "look", "inv", "help"))
+    return action.startswith(("go to", "search")) and not following.startswith(
+        ("go to", "search", "look", "inv", "help")
+    )
 
 
 def edit(one: Played, place: int) -> None:
@@ -109,8 +114,8 @@ def edit(one: Played, place: int) -> None:
 
 
 def foreign(log: list[Played]) -> None:
-    log[3].start = log[3].start.replace("in ", "under ").replace("Find me", "Please bring")
-    log[3].start = log[3].start.replace("examine", "eat").replace("look at", "paint")
+    log[3].start = log[3].start.replace("Your task is to: ", "Your task is to: kindly ")
+    log[3].start = log[3].start.replace("Instruction: [SEP] ", "Instruction: [SEP] Kindly ")
 
 
 def claim(log: list[Played], success: bool, reward: float) -> None:
@@ -160,16 +165,23 @@ FAULTS: dict[str, tuple[Plant, Named]] = {
 }  # fmt: skip
 
 
+ONLY_ALFWORLD = {"an attempt given up, and another"}  # in WebShop, a new search is possible on every page
+
+
 @pytest.mark.parametrize("form", WRITERS)
 @pytest.mark.parametrize("env_id", [ALFWORLD, WEBSHOP])
 def test_every_planted_fault_is_named(tmp_path: Path, form: str, env_id: str) -> None:
     unnamed = []
     for number, (fault, (plant, named)) in enumerate(FAULTS.items()):
+        if env_id == WEBSHOP and fault in ONLY_ALFWORLD:
+            continue
         log = copy.deepcopy(clean(env_id))
         plant(log)
         folder = tmp_path / str(number)
         folder.mkdir()
         report = report_on(form, WRITERS[form](folder, log), env_id)
         if not named(report):
-            unnamed.append((fault, {key: report[key] for key in ("repeated", "unidentified", "differing", "unfinished")}))
+            unnamed.append(
+                (fault, {key: report[key] for key in ("repeated", "unidentified", "differing", "unfinished")})
+            )
     assert unnamed == []
