@@ -55,7 +55,7 @@ class Start(NamedTuple):
 
 
 class Dialect:
-    """The dialect of environments without a known benchmark: observations are shown as they are."""
+    """The dialect of environments without a known benchmark: observations are shown unchanged, also within a prompt."""
 
     def start(self, said: str) -> Start | None:
         """Return the last start of an episode in a text; None if it has none."""

@@ -205,7 +205,7 @@ def _agentgym(row: Any, where: str) -> RecordedEpisode:
     if not isinstance(chat, list):
         raise BadLog(f"{where}: has no list `conversations`")
     episode = RecordedEpisode("", 0, _messages(chat, where), _names(row, *GAME, "item_id", "index", "session_id"))
-    # The number of a row is no name of a task.
+    # The number of a row does not name a task.
     episode.names += [one for one in _names(row, "id") if isinstance(one, str) and not one.isdigit()]
     episode.reward = _number(typed({"reward": row.get("reward")}, Meta, BadLog, where).reward)
     success = row.get("success")

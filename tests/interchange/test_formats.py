@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from foreign import WRITERS, Played, agentbench, agentgym, atif, eto, inspect, play, react
 from test_court import ALFWORLD, WEBSHOP, clean, report_on
+from typer.testing import CliRunner
 
+from agentgym_flow.cli import app
 from agentgym_flow.core import make_text_env
 from agentgym_flow.episodes import read_log, write_log
 from agentgym_flow.errors import BadLog, UnknownOption
@@ -49,7 +51,7 @@ def test_an_example_in_the_first_message_is_not_the_task(tmp_path: Path) -> None
     """As ETO writes it: instruction, example and task in one message; texts without an action make no step."""
     (folder := tmp_path / "eto").mkdir()
     first, example = clean(ALFWORLD)[0], clean(ALFWORLD)[1]
-    text = f"Act.\n---\nHere is an example.\n{example.start}\nAction: look\nObservation: Nothing.\n---\n\nYour turn.\n{first.start}"
+    text = f"Act.\n---\nHere is an example.\n{example.start}\nAction: look\nObservation: Nothing.\n---\n\n{first.start}"
     chat = [{"from": "human", "value": text}]
     for action, seen in zip(first.actions, first.observations, strict=True):
         chat += [
@@ -242,8 +244,6 @@ def test_sessions_of_webshop_count_the_official_goals(tmp_path: Path, sample_dat
     kwargs = {"data": str(sample_data / "webshop")}
     env = make_text_env(WEBSHOP, split="test", **kwargs)
     log = [play(env, task) for task in (3, 4, 5)]
-    for number, one in enumerate(log):  # another process drew another price limit
-        assert f"webshop_{number}"
     path = eto(tmp_path, log)
     for number in (2, 1, 0):
         (path / f"{number}.json").rename(path / f"{number + 3}.json")
@@ -368,3 +368,32 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     (tmp_path / "m.json").write_text('{"a": 1}', "utf-8")
     with pytest.raises(BadLog, match="must be a list of games"):
         import_log("react", path, ALFWORLD, mapping=tmp_path / "m.json")
+
+
+# ---------------------------------------------------------------- the command
+def test_the_command_reports_and_exits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*words: object) -> Any:
+        return CliRunner().invoke(app, ["import", *map(str, words), "--env", "ALFWorld-v0"])
+
+    log = copy.deepcopy(clean(ALFWORLD)[:3])
+    path = agentbench(tmp_path, log)
+    result = run("agentbench", path, "--out", "out.jsonl")
+    assert (result.exit_code, "imported           3 replay as recorded" in result.stdout) == (0, True), result.output
+    assert "missing: 497 of 500 tasks of split 'test': 3, 4, 5" in result.stdout
+    assert "check it with: agentgym-flow verify out.jsonl" in result.stderr
+    assert "already exists" in run("agentbench", path, "--out", "out.jsonl").stderr
+    log[1].observations[0] = "You see \x1b[31m nothing."
+    result = run("agentbench", agentbench(tmp_path, [*log, log[0]]))
+    assert result.exit_code == 1
+    assert "differs runs.jsonl episode 1 (task 1): step 1: observation: the log has 'You see" in result.stdout
+    assert "repeated task 0: runs.jsonl episode 0, runs.jsonl episode 3" in result.stdout
+    assert "\x1b" not in result.stdout
+    found = json.loads(run("agentbench", path, "--json").stdout)
+    assert (found["ok"], found["imported"], len(found["differing"])) == (False, 3, 1)
+    path.write_text("{}\n", "utf-8")
+    result = run("agentbench", path)
+    assert result.exit_code == 2
+    assert "contains no readable episode. runs.jsonl episode 0: has neither `log` nor `history`" in result.stderr
