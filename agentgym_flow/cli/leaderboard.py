@@ -230,7 +230,7 @@ def rescore(
     from agentgym_flow.leaderboard.track import Track
     from agentgym_flow.leaderboard.verdict import AGAIN_ATTESTED, RescoreResult, SubmissionVerdict
     from agentgym_flow.prompts import template_for
-    from agentgym_flow.training.chat_template import checked_date, write_date
+    from agentgym_flow.training.conversation import checked_date, write_date
     from agentgym_flow.training.models import load_model, quiet
     from agentgym_flow.training.submitted import rescore as score_again
 
