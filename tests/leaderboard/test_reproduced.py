@@ -40,8 +40,7 @@ from agentgym_flow.leaderboard.verdict import Claims, SubmissionVerdict
 from agentgym_flow.policies import PolicyOutput
 from agentgym_flow.prompts import template_for
 from agentgym_flow.training.models import load_model, save_model
-from agentgym_flow.training.submitted import words_of
-from agentgym_flow.training.tiny import SPECIAL
+from agentgym_flow.training.tiny import SPECIAL, known_words
 
 REPOSITORY = Path(__file__).parents[2] / "leaderboards"
 
@@ -184,7 +183,7 @@ def test_the_words_of_every_committed_entry_are_known() -> None:
         about = Submission.parse((folder / ABOUT).read_bytes())
         template = template_for(Track.read(track_file(about.track, REPOSITORY)).env_id, about.prompt)
         config = json.loads((folder / MODEL_CONFIG).read_bytes())
-        version, words = words_of(config, template)
+        version, words = known_words(config, template)
         assert len(words) + len(SPECIAL) == config["vocab_size"], folder
         assert tuple(words) == version.vocabulary
 
@@ -225,7 +224,7 @@ def test_the_words_of_a_checkpoint_are_submitted_with_it(tmp_path: Path) -> None
     place = make_submission(tmp_path / "run", about, tmp_path, policy=tmp_path / "checkpoint")
     config = json.loads((place / MODEL_CONFIG).read_bytes())
     assert tuple(config["vocabulary"]) == template.vocabulary
-    assert words_of(config, template) == (template, config["vocabulary"])
+    assert known_words(config, template) == (template, config["vocabulary"])
 
 
 def test_without_torch_nobody_is_judged(tmp_path: Path) -> None:
