@@ -95,9 +95,9 @@ def submitted_policy(
         )
     try:
         template, words = known_words(config, template)
+        tokenizer = word_tokenizer(words)
     except BadSetting as error:
         raise BadSubmission(f"config.json: {error}") from None
-    tokenizer = word_tokenizer(words)
     model = GPT2LMHeadModel(gpt2_config(tokenizer, **_shape(config, len(tokenizer))))
     _load(model, weights)
     try:

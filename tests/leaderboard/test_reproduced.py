@@ -117,6 +117,8 @@ HOSTILE: dict[str, tuple[Any, bytes | None, str]] = {
     "small floats": (None, weights(FIRST, saved()[1][FIRST].to(torch.float8_e4m3fn)), "of the type float8_e4m3fn"),
     "an overflow": (None, weights(FIRST, torch.full((150, 96), 1e300, dtype=torch.float64)), "not fit into float32"),
     "words that are no list": (changed(vocabulary="a b"), None, "must be a list of words"),
+    "a word twice": (changed(vocabulary=["a", "a"]), None, "a vocabulary must have distinct words"),
+    "words with spaces": (changed(vocabulary=["a b", "c"]), None, "a vocabulary must have distinct words"),
     "fewer words than tokens": (changed(vocabulary=["a"]), None, "make 4 tokens"),
     "words that the prompt lacks": (changed(vocabulary=[f"w{n}" for n in range(147)]), None, "not know every word"),
     "another model": (changed(model_type="llama"), None, "model_type must be 'gpt2'"),
