@@ -17,7 +17,7 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.episodes import Episode, EpisodeRecorder, PolicyOutput
 from agentgym_flow.interchange.dialects import dialect_of, refused, unwrapped
 from agentgym_flow.interchange.transcripts import RecordedEpisode, Utterance, action_in, played
-from agentgym_flow.replay.divergence import Divergence
+from agentgym_flow.replay.stepping import Divergence
 
 MERGED = "merged attempts"
 """The difference of a record that goes on after its episode, with another attempt."""
