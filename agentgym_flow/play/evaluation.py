@@ -18,7 +18,8 @@ from agentgym_flow.play.attempts import AtK, at_k
 from agentgym_flow.play.groups import ERROR
 from agentgym_flow.play.split import EpisodePlan, Play, play_split
 from agentgym_flow.policies.base import CONTEXT, AsyncPolicy, Policy
-from agentgym_flow.policies.openai_chat import FAILED_REQUESTS, TOOL_CALLS, USAGE, add_usage
+from agentgym_flow.policies.openai_chat import FAILED_REQUESTS, TOOL_CALLS
+from agentgym_flow.policies.spending import USAGE, add_usage
 
 _SCORER = "scorer"  # in an episode's meta, from `TextEnv.log_meta`
 
@@ -61,7 +62,7 @@ class Evaluation:
             `prompts.tools`.
         usage: the sums of `episode.meta["usage"]`: `prompt` tokens (of them `cached`), `completion` tokens (of them
             `reasoning`), answers `cut` at the token limit, and `seconds` of requests, many of which run at a time;
-            empty if no server counted tokens.
+            with prices also the `cost` in dollars; empty if no server counted tokens.
         at_k: pass@k, pass^k and the best of k, if every task has several attempts; see `attempts.at_k`.
     """
 
@@ -187,6 +188,8 @@ def evaluate(
     log: str | os.PathLike[str] | None = None,
     replace: bool = False,
     resume: bool = False,
+    max_tokens_total: int | None = None,
+    max_cost: float | None = None,
     on_plan: Callable[[EpisodePlan], None] | None = None,
     on_episode: Callable[[Episode], None] | None = None,
 ) -> tuple[Evaluation, list[Episode]]:
@@ -212,6 +215,9 @@ def evaluate(
             log (`play.journal`), and so are recorded answers of servers behind the environment. If the answers
             of a policy depend only on its inputs (a model server), its answers in unfinished episodes are taken from
             the journal too. Episodes in which the environment raised are played again.
+        max_tokens_total: stop when the answers of a model server have taken this many tokens, those of the stopped
+            evaluation included; None for no limit. Answers to requests that are under way still count.
+        max_cost: the same for their cost in dollars; the policy needs `prices`.
         on_plan: called once with the plan, before the first episode.
         on_episode: called with every episode as soon as it finishes, for example for a progress bar.
 
@@ -220,6 +226,7 @@ def evaluate(
         BadSetting: a number is out of range, or the split has fewer than `num_episodes` tasks.
         BadResume: the stopped evaluation had other settings, another process is running it, or `replace` is also set.
         UnknownOption: the split has no task of one of `task_types`.
+        BudgetSpent: `max_tokens_total` or `max_cost` was reached; the log contains the episodes that finished before.
         ExecutorFailed: the server behind the environment has become unreachable; the log contains the episodes that
             finished before.
         FileExistsError: the log exists already.
@@ -238,6 +245,8 @@ def evaluate(
         file=None if log is None else Path(log),
         replace=replace,
         resume=resume,
+        max_tokens_total=max_tokens_total,
+        max_cost=max_cost,
         on_plan=on_plan,
         on_episode=on_episode,
     )
