@@ -285,8 +285,8 @@ def _show(result: Evaluation, types: Mapping[str, Evaluation], used: Usage | Non
         "empty answers": result.empty_rate,
     }
     rows |= {name: share(rate) for name, rate in parts.items() if rate}
-    if result.bad_calls:
-        rows["bad calls"] = ", ".join(f"{count:,} {why}" for why, count in sorted(result.bad_calls.items()))
+    for name, counts in {"failures": result.failures, "bad calls": result.bad_calls}.items():
+        rows |= {name: ", ".join(f"{count:,} {why}" for why, count in counts.items())} if counts else {}
     if result.scorers:
         rows["scored by"] = ", ".join(result.scorers)
     troubles = {"lost episodes": result.errors, "failed requests": result.failed_requests}

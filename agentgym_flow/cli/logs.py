@@ -20,11 +20,11 @@ from agentgym_flow._util.importing import find_modules_here, imported, what_rais
 from agentgym_flow._util.intervals import bootstrap
 from agentgym_flow._util.values import is_number
 from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import attempts_rows, note, printed, say, share, stderr, stdout
+from agentgym_flow.cli.console import attempts_rows, new_table, note, printed, say, share, show_table, stderr, stdout
 from agentgym_flow.cli.options import DataPaths, Force, Jobs, LogPath, Most
 from agentgym_flow.episodes import Episode, Group, LoggedEpisode, LogLimits, read_log, scan_log
 from agentgym_flow.errors import BadLog, BadSetting, UnknownOption, shown
-from agentgym_flow.play import at_k
+from agentgym_flow.play import at_k, failures_of, why_failed
 from agentgym_flow.replay import LogVerdict, verify_log
 from agentgym_flow.replay.log import Expected
 
@@ -148,6 +148,8 @@ def view(
     if not replayed:
         raise BadLog(f"{log.name}: no episode of this log can be shown. {verdict.problems()[0]}")
     _add_remarks(log, replayed, verdict)
+    for episode in replayed.values():
+        episode.meta |= {"failed by": why} if (why := why_failed(episode)) else {}
     page = write_report(
         page,
         title=f"Episodes of {log.name}",
@@ -195,6 +197,8 @@ def _summary(verdict: LogVerdict, replayed: dict[int, Episode]) -> dict[str, str
         **(attempts_rows(at_k(episodes)) if len(replayed) == verdict.episodes else {}),
         "verified": "every episode matches the log" if verdict.ok else "; ".join(verdict.problems()[:5]),
     }
+    if failures := failures_of(episodes):
+        rows["failures"] = ", ".join(f"{count:,} {why}" for why, count in failures.items())
     if len(replayed) < verdict.episodes:
         rows["shown"] = f"{len(replayed):,} of {verdict.episodes:,} episodes"
     count = len(groups_of(episodes))
@@ -232,6 +236,8 @@ def compare(
     second: Annotated[Path, typer.Argument(metavar="B", dir_okay=False)],
     metric: Metric = Metric.SUCCESS,
     most: Most = 20,
+    failures: Annotated[bool, typer.Option("--failures")] = False,
+    data: DataPaths = None,
 ) -> None:
     """Compare two logs task by task: the mean difference, its interval, a paired test, and the tasks that differ.
 
@@ -241,6 +247,7 @@ def compare(
         first: An episode log.
         second: An episode log of the same tasks.
         metric: The metric to compare.
+        failures: Also replay both logs, and count why episodes failed.
     """
     from agentgym_flow.leaderboard import comparison
 
@@ -268,6 +275,38 @@ def compare(
     for row, by in found.tasks:
         key, seed = tasks[row]
         say(f"task {numbers[key, seed]}, seed {seed}: {by:+.2f}")
+    if failures:
+        counts = [_failures(path, environments.data_paths(data)) for path in (first, second)]
+        reasons = new_table("failed by", ">A", ">B", ">A - B")
+        for why in sorted({*counts[0], *counts[1]}, key=lambda why: (-max(each.get(why, 0) for each in counts), why)):
+            a, b = (each.get(why, 0) for each in counts)
+            reasons.add_row(why, f"{a:,}", f"{b:,}", f"{a - b:+,}")
+        show_table(reasons)
+
+
+def _failures(log: Path, data: Mapping[str, str]) -> dict[str, int]:
+    """Replay a log, and return why its episodes failed."""
+    verdict, replayed = _replayed(log, data)
+    left = verdict.episodes - len(replayed)
+    return failures_of(list(replayed.values())) | ({"not replayed": left} if left else {})
+
+
+def _replayed(log: Path, data: Mapping[str, str], keep: Sequence[str] = ()) -> tuple[LogVerdict, dict[int, Episode]]:
+    """Replay a log; return the verdict, and line -> episode for the lines that match, with the remarks of the log."""
+    replayed: dict[int, Episode] = {}
+
+    def on_episode(number: int, episode: Episode | None) -> None:
+        if episode is not None:
+            replayed[number] = episode
+
+    with stderr().status("stepping"):
+        verdict = verify_log(log, data, on_episode, keep=keep)
+    for number, _ in verdict.divergences:
+        replayed.pop(number, None)
+    if len(replayed) > verdict.matched:
+        raise BadLog(f"{log.name}: too many lines do not match their replay. {verdict.problems()[0]}")
+    _add_remarks(log, replayed, verdict)
+    return verdict, replayed
 
 
 def _scores(path: Path, metric: Metric, numbers: dict[Start, int], budgets: set[int]) -> dict[Start, list[float]]:
@@ -321,18 +360,7 @@ def rescore(
     if out is not None:
         check_new(out, replace=force, inputs=[log, *paths.values()])
     function = _reward(reward)  # before the replay
-    replayed: dict[int, Episode] = {}
-
-    def on_episode(number: int, episode: Episode | None) -> None:
-        if episode is not None:
-            replayed[number] = episode
-
-    with stderr().status("stepping"):
-        keep = StructureScore(_STRUCTURE[reward]).reads if reward in _STRUCTURE else ()
-        verdict = verify_log(log, paths, on_episode, keep=keep)
-    _add_remarks(log, replayed, verdict)
-    for number, _ in verdict.divergences:
-        replayed.pop(number, None)
+    verdict, replayed = _replayed(log, paths, StructureScore(_STRUCTURE[reward]).reads if reward in _STRUCTURE else ())
     if not replayed:
         raise BadLog(f"{log.name}: no episode of this log can be replayed. {verdict.problems()[0]}")
     episodes = list(replayed.values())

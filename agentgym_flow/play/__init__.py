@@ -13,7 +13,9 @@ if TYPE_CHECKING:
         by_task_type,
         evaluate,
         evaluate_play,
+        failures_of,
         paired_difference,
+        why_failed,
     )
     from agentgym_flow.play.groups import (
         ERROR,
@@ -54,6 +56,7 @@ __all__ = [
     "data_files",
     "evaluate",
     "evaluate_play",
+    "failures_of",
     "paired_difference",
     "pass_at_k",
     "pass_hat_k",
@@ -64,4 +67,5 @@ __all__ = [
     "run",
     "sampled_tokens",
     "take_turn",
+    "why_failed",
 ]

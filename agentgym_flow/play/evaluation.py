@@ -11,7 +11,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium as gym
+
 from agentgym_flow._util.intervals import Interval, bootstrap, bounded_interval, mean_interval, share_interval
+from agentgym_flow.core import text_env_class
 from agentgym_flow.episodes import TRUNCATED_BY, Episode
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.play.attempts import AtK, at_k
@@ -63,6 +66,7 @@ class Evaluation:
         usage: the sums of `episode.meta["usage"]`: `prompt` tokens (of them `cached`), `completion` tokens (of them
             `reasoning`), answers `cut` at the token limit, and `seconds` of requests, many of which run at a time;
             with prices also the `cost` in dollars; empty if no server counted tokens.
+        failures: reason -> the number of failed episodes, the most frequent first; see `why_failed`.
         at_k: pass@k, pass^k and the best of k, if every task has several attempts; see `attempts.at_k`.
     """
 
@@ -89,6 +93,7 @@ class Evaluation:
     scorers: tuple[str, ...] = ()
     bad_calls: Mapping[str, int] = field(default_factory=dict)
     usage: Mapping[str, float] = field(default_factory=dict)
+    failures: Mapping[str, int] = field(default_factory=dict)
     at_k: tuple[AtK, ...] = ()
 
     @classmethod
@@ -143,6 +148,7 @@ class Evaluation:
             scorers=tuple(sorted({str(episode.meta[_SCORER]) for episode in episodes if _SCORER in episode.meta})),
             bad_calls=dict(Counter(one["bad"] for _, one in noted if "bad" in one)),
             usage=usage,
+            failures=failures_of(episodes),
             at_k=at_k(episodes),
         )
 
@@ -161,6 +167,39 @@ class Evaluation:
         line += "".join(f", {rate:.1%} {what}" for what, rate in limits.items() if rate)
         troubles = [(self.errors, "errors"), (self.failed_requests, "failed requests")]
         return line + "".join(f", {number} {what}" for number, what in troubles if number)
+
+
+def failures_of(episodes: Sequence[Episode]) -> dict[str, int]:
+    """Return reason -> the number of failed episodes, the most frequent first."""
+    return dict(Counter(why for episode in episodes if (why := why_failed(episode))).most_common())
+
+
+def why_failed(episode: Episode) -> str:
+    """Return the reason for which an episode failed; empty if it succeeded.
+
+    It is the first that holds of: the environment raised (`lost episode`), the model's context was full
+    (`out of context`), the reasons of the environment (`EnvCard.failures`, such as `wrong purchase`), half of the turns
+    had no answer (`failed requests`), a cut answer (`cut answers`) or an invalid action (`invalid actions`), the second
+    half of at least four turns reached no new state (`loop`), the step budget was spent (`step budget`). Any other
+    end is `wrong end` or, if the episode did not end, `unfinished`.
+    """
+    if episode.success:
+        return ""
+    turns, half = episode.turns, max(1, len(episode.turns) / 2)
+    rules = text_env_class(episode.env_id).card.failures if episode.env_id in gym.registry else {}
+    seen = set(episode.state_keys[: len(turns) // 2 + 1])
+    found = {
+        "lost episode": ERROR in episode.meta,
+        "out of context": episode.meta.get(TRUNCATED_BY) == CONTEXT,
+        **{why: bool(turns) and rule(episode) for why, rule in rules.items()},
+        "failed requests": len(episode.meta.get(FAILED_REQUESTS, ())) >= half,
+        "cut answers": sum(turn.output.cut for turn in turns) >= half,
+        "invalid actions": sum(not turn.action_valid for turn in turns) >= half,
+        "loop": len(turns) >= 4 and seen.issuperset(episode.state_keys),
+        "step budget": episode.truncated,
+        "wrong end": episode.terminated,
+    }
+    return next((why for why, holds in found.items() if holds), "unfinished")
 
 
 def by_task_type(episodes: Sequence[Episode], policy: str) -> dict[str, Evaluation]:
