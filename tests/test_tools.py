@@ -226,8 +226,8 @@ def test_a_resumed_run_goes_on_with_the_same_conversation(tmp_path: Path) -> Non
 
 def test_parameters_that_are_refused_are_dropped_once_and_said() -> None:
     def answer(request: dict[str, Any]) -> tuple[int, bytes]:
-        for name in ("temperature", "parallel_tool_calls", "max_tokens"):
-            if name in request:
+        for name in ("temperature", "parallel_tool_calls", "max_tokens", "strict"):
+            if name in request or f'"{name}"' in json.dumps(request):
                 return 400, json.dumps(
                     {"error": {"message": f"Unsupported parameter: '{name}'", "param": name}}
                 ).encode()
@@ -236,10 +236,11 @@ def test_parameters_that_are_refused_are_dropped_once_and_said() -> None:
     with ChatServer(answer) as server:
         policy = chat_policy(server, tools=True)
         [episode] = rollout(policy, lambda: CaveEnv(max_steps=3), [EpisodeSpec(0)])
-        assert len(server.requests) == 3 + 3
+        assert len(server.requests) == 3 + 4
     assert [turn.action for turn in episode.turns] == ["left"] * 3
     assert policy.remarks == [
         "the server rejects parallel_tool_calls, so none was sent",
+        "the server rejects strict, so none was sent",
         "the server rejects temperature, so none was sent, and it sampled at its default",
     ]
 
@@ -369,7 +370,8 @@ def anthropic(*calls: Call, text: str = "", thought: str = "", **more: Any) -> t
     blocks += [
         {"type": "tool_use", "id": f"t{n}", "name": name, "input": given} for n, (name, given) in enumerate(calls)
     ]
-    usage = {"input_tokens": 40, "cache_read_input_tokens": 60, "cache_creation_input_tokens": 0, "output_tokens": 7}
+    usage: dict[str, Any] = {"input_tokens": 40, "cache_read_input_tokens": 60, "cache_creation_input_tokens": 0}
+    usage |= {"output_tokens": 7, "output_tokens_details": {"thinking_tokens": 3}}
     stop = "tool_use" if calls else "end_turn"
     body = {"type": "message", "role": "assistant", "content": blocks, "stop_reason": stop, "usage": usage, **more}
     return 200, json.dumps(body).encode()
@@ -406,7 +408,7 @@ def test_anthropic_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     _, answered, results = requests[1]["messages"]
     assert [block["type"] for block in answered["content"]] == ["thinking", "text", "tool_use", "tool_use"]
     assert [(one["tool_use_id"], one.get("is_error")) for one in results["content"]] == [("t0", None), ("t1", True)]
-    assert episode.meta["usage"].items() >= {"prompt": 400, "cached": 240, "completion": 28, "cut": 1}.items()
+    assert episode.meta["usage"].items() >= {"prompt": 400, "cached": 240, "reasoning": 12, "cut": 1}.items()
     assert policy.remarks == ["the server rejects temperature, so none was sent, and it sampled at its default"]
     assert policy.settings["dialect"] == "anthropic"
 
@@ -426,9 +428,10 @@ def check_anthropic(request: Mapping[str, Any]) -> None:
 
 def responses(*calls: Call, text: str = "", **more: Any) -> tuple[int, bytes]:
     """What OpenAI's responses return."""
+    message = {"type": "message", "id": "m", "role": "assistant", "status": "completed"}
     items: list[dict[str, Any]] = [
         {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "hm"}]},
-        *([{"type": "message", "content": [{"type": "output_text", "text": text}]}] if text else []),
+        *([{**message, "content": [{"type": "output_text", "text": text, "annotations": []}]}] if text else []),
         *(
             {"type": "function_call", "id": f"i{n}", "call_id": f"f{n}", "name": name, "arguments": json.dumps(given)}
             for n, (name, given) in enumerate(calls)

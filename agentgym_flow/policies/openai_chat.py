@@ -55,9 +55,9 @@ class OpenAIPolicy:
     `OPENAI_API_KEY`; local servers need none.
 
     If a server rejects `max_tokens` with status 400, the limit is sent as `max_completion_tokens`. If it rejects
-    another optional field (`temperature`, `parallel_tool_calls`, `tool_choice`) and names it, the field is no longer
-    sent, as `remarks` reports. If it says that the messages are longer than the
-    model's context, the episode is truncated (`truncated_by` in `episode.meta`).
+    another optional field (`temperature`, `parallel_tool_calls`, `tool_choice`, `strict`) and names it, the field is no
+    longer sent, as `remarks` reports. If it says that the messages are longer than the model's context, the episode is
+    truncated (`truncated_by` in `episode.meta`).
 
     A model acts by calling a tool if `tools` is set. The first call of a turn is played, and further ones are answered
     with `NOT_EXECUTED`. If that call has malformed JSON, an unknown name or bad arguments, or there is no call, the
