@@ -185,7 +185,7 @@ def compare(
     most: Most = 20,
     root: Root = Path(ROOT),
 ) -> None:
-    """Compare two entries task by task: the mean difference, its interval, a paired test, and the tasks that differ.
+    """Compare two entries: the mean difference, its interval and a test, and task by task if they played the same ones.
 
     Options:
         first: An entry: TRACK/DATE-NAME.

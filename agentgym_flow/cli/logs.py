@@ -16,10 +16,11 @@ import typer
 
 from agentgym_flow._util.files import check_new
 from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import printed, say, share, stderr, stdout
+from agentgym_flow.cli.console import attempts_rows, printed, say, share, stderr, stdout
 from agentgym_flow.cli.options import DataPaths, Force, Jobs, LogPath, Most, RequireSandbox
 from agentgym_flow.episodes import Episode, Group, LoggedEpisode, LogLimits, check_against, read_log, scan_log
 from agentgym_flow.errors import BadLog, BadSetting
+from agentgym_flow.play import at_k
 from agentgym_flow.replay import LogVerdict, verify_log
 from agentgym_flow.replay.log import Expected
 
@@ -208,6 +209,7 @@ def _summary(verdict: LogVerdict, replayed: dict[int, Episode]) -> dict[str, str
         "episodes": f"{verdict.episodes:,}",
         "success": share(verdict.success),
         "mean score": f"{verdict.score:.3f}",
+        **(attempts_rows(at_k(episodes)) if len(replayed) == verdict.episodes else {}),
         "verified": "every episode matches the log" if verdict.ok else "; ".join(verdict.problems()[:5]),
     }
     if len(replayed) < verdict.episodes:

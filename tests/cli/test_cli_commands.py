@@ -253,6 +253,16 @@ def test_view_groups_attempts_and_shows_what_only_the_log_knows(run):
     summary = page.partition('id="summary"')[2].partition("</section>")[0]
     for told in ("expert in 30% of the steps, else random", "boxes=1", "max_steps=20", ">seeds<"):
         assert told in summary
+    assert "pass^k" in summary
+    assert "best of k (oracle)" in summary
+
+
+def test_evaluate_tells_what_several_attempts_reach(run):
+    play = ("evaluate", "sokoban", "--episodes", 6, "--attempts", 3)
+    words = " ".join(run(*play).stdout.split())
+    assert re.search(r"pass@k k=2: [\d.]+% \[.*; k=3: .* pass\^k k=2: .* best of k \(oracle\) k=2: ", words)
+    assert [one["k"] for one in json.loads(run(*play, "--json").stdout)["at_k"]] == [2, 3]
+    assert "pass@k" not in run("evaluate", "sokoban", "--episodes", 6).stdout
 
 
 def test_view_marks_a_log_that_differs(run):
