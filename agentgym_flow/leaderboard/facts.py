@@ -69,7 +69,9 @@ def parameters(entry: Entry) -> int | None:
 def links(entry: Entry, files: str) -> list[tuple[str, str]]:
     """Return the links of an entry, (name, address). `files` is the address of the folder of the leaderboards."""
     folder = f"{files}/{SUBMISSIONS}/{entry.path.parent.name}/{entry.id}"
-    found = [("files", folder), ("log", f"{folder}/{LOG}")]
+    found = [("files", folder)]
+    if not entry.about.stored.log:
+        found.append(("log", f"{folder}/{LOG}"))
     if (entry.path / WEIGHTS).is_file():
         found.append(("weights", f"{folder}/{WEIGHTS}"))
     elif entry.about.model and entry.about.model.weights:

@@ -22,12 +22,14 @@ from agentgym_flow.leaderboard.files import DEFINITIONS, SUBMISSIONS, TRACKS, VE
 from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.reproduce import MakePolicy, TrainingSettings, season_of
 from agentgym_flow.leaderboard.season import Definition, Season, TrackName, definitions, season_file
+from agentgym_flow.leaderboard.store import StorePlace
 from agentgym_flow.leaderboard.submission import ABOUT, Submission
 from agentgym_flow.leaderboard.track import Track, TrackTask
 from agentgym_flow.leaderboard.verdict import ADDED, SubmissionVerdict, verdict_files
 
 SCHEMAS: Mapping[str, Any] = {
     "season-1": Season,
+    "store-1": StorePlace,
     "submission-1": Submission,
     "track-1": Track,
     "tracks-1": dict[TrackName, Definition],

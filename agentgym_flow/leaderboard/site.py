@@ -25,6 +25,7 @@ from agentgym_flow.leaderboard.facts import Bound, bounds, csv_table, how_to_sub
 from agentgym_flow.leaderboard.files import SITE
 from agentgym_flow.leaderboard.judge import limits_of, within
 from agentgym_flow.leaderboard.season import definitions
+from agentgym_flow.leaderboard.store import complete
 from agentgym_flow.leaderboard.submission import LOG, class_of
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.replay import verify_log
@@ -107,9 +108,11 @@ def pages(
             inputs = _inputs(entry, track, shown)
             one = (rendered or {}).get(place)
             if one is None or one.inputs != inputs:
-                lines = listed(entry, track)
+                with complete(entry.path, root) as path:
+                    whole = replace(entry, path=path)
+                    lines = listed(whole, track)
+                    texts = _entry_pages(whole, track, lines, shown, jobs)
                 one = RenderedEntry(inputs, sum(line.recorded for line in lines))
-                texts = _entry_pages(entry, track, lines, shown, jobs)
                 made |= {f"{place}/{name}": text for name, text in texts.items()}
             entries[place] = one
     recorded = {place: one.recorded for place, one in entries.items()}
