@@ -63,7 +63,8 @@ def parameters(entry: Entry) -> int | None:
         return entry.about.model.parameters if entry.about.model else None
     raw = file.read_bytes()
     header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
-    return sum(math.prod(map(int, tensor["shape"])) for name, tensor in header.items() if name != "__metadata__")
+    counts: list[int] = [math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"]
+    return sum(counts)
 
 
 def links(entry: Entry, files: str) -> list[tuple[str, str]]:
@@ -81,7 +82,7 @@ def sections(board: Leaderboard) -> list[tuple[str, list[Table]]]:
     """Return the tables of a board by section: `checked`, `claimed`, `replayed` and `reference`, without empty ones."""
     found = [
         ("checked", board.proved),
-        ("claimed", getattr(board, "claimed", [])),
+        ("claimed", board.claimed),
         ("replayed", board.replayed),
         ("reference", [Table(NO_MODEL, board.references)] if board.references else []),
     ]
@@ -118,10 +119,10 @@ def csv_table(found: Sequence[Leaderboard], recorded: Mapping[str, int]) -> str:
                     cells = (
                         board.track.name, section, table.prompts, rank, entry.id, about.title, "; ".join(about.authors),
                         board.track.metric, *(getattr(entry.score, name) for name in ("mean", "low", "high")),
-                        entry.mean_steps, verdict.badge, "yes" if verdict.rehearsal else "no",
+                        entry.mean_steps, entry.badge, "yes" if verdict.rehearsal else "no",
                         recorded.get(f"{board.track.name}/{entry.id}", 0), about.prompt, about.layout, model,
                         parameters(entry), "; ".join(about.training.environments), about.training.data,
-                        about.training.core_seconds, about.training.episodes, about.date, about.link,
+                        about.training.core_seconds, about.training.episodes, entry.date, about.link,
                         about.model.weights if about.model else "", verdict.submission_sha256,
                     )  # fmt: skip
                     writer.writerow(map(_cell, cells))

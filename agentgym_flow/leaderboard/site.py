@@ -255,8 +255,8 @@ def _exported(entry: Entry, track: Track) -> str:
         entry.verdict.scores,
         DATASET,
         track.name,
-        date=entry.about.date,
-        notes=f"badge: {entry.verdict.badge}; prompt: {entry.about.prompt}",
+        date=entry.date,
+        notes=f"badge: {entry.badge}; prompt: {entry.about.prompt}",
     )
 
 

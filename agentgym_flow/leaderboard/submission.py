@@ -19,13 +19,14 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from msgspec import Meta
 
-from agentgym_flow._util.files import write_folder_atomically
+from agentgym_flow._util.files import file_digest, write_folder_atomically
 from agentgym_flow._util.values import decode_file, typed
-from agentgym_flow.errors import BadSubmission, MissingExtra
+from agentgym_flow.errors import BadSetting, BadSubmission, MissingExtra
 from agentgym_flow.leaderboard.files import (
     SUBMISSIONS,
     BoardRecord,
     Day,
+    DigestOrNone,
     Link,
     Slug,
     Text,
@@ -79,9 +80,10 @@ class TrainingSources(BoardRecord, frozen=True):
 
 
 class ModelCard(BoardRecord, frozen=True):
-    """A model: its name, the number of its parameters, and where its open weights are."""
+    """A model: its name, the number of its parameters, where its open weights are, and their `open_weights_digest`."""
 
     name: Text
+    sha256: DigestOrNone = ""
     parameters: Annotated[int, Meta(ge=0, le=10**15)] | None = None
     weights: Link = ""
 
@@ -259,6 +261,20 @@ def check_rules(entry: Folder, track: Track) -> None:
             )
         if SOURCE not in entry.names:
             raise BadSubmission(f"{SOURCE} is missing: track {track.name} shows the source of the training")
+
+
+def open_weights_digest(weights: Path) -> str:
+    """Return the digest that names open weights: the SHA-256 of a file, or that of a folder's `.safetensors` files.
+
+    The latter is what `LC_ALL=C; sha256sum *.safetensors | sha256sum` prints. Raises `BadSetting` if there are none.
+    """
+    if weights.is_file():
+        return file_digest(weights)
+    files = sorted(weights.glob("*.safetensors"))
+    if not files:
+        raise BadSetting(f"{weights} has no .safetensors file: name the folder or the file of the weights")
+    lines = "".join(f"{file_digest(file)}  {file.name}\n" for file in files)
+    return hashlib.sha256(lines.encode("utf-8")).hexdigest()
 
 
 EVALUATION = "evaluation.json"

@@ -301,6 +301,11 @@ class Environments:
             raise BadData(f"the log names official data {name!r}, which {env.env_id} with these settings does not use")
         if found == digest:
             return
+        if env.former_data.get(name) == digest:
+            raise BadData(
+                f"the log is of an earlier version of this package, which gave the official data {name!r} another "
+                "SHA-256 and its tasks other keys: play the episodes again, or verify the log with that version"
+            )
         remedy = f"name a file of it: --data {name}=PATH"
         if not name.startswith(FETCHED):
             remedy = f"run: agentgym-flow data add {name} PATH"

@@ -63,9 +63,10 @@ def entry(config: Any = None, weights: bytes | None = None) -> dict[str, bytes]:
     return files() | {ABOUT: REPRODUCED, **policy, WEIGHTS: save(state) if weights is None else weights}
 
 
-def judged(folder: Path, content: dict[str, bytes], secret: str = "") -> SubmissionVerdict:
-    place = board(folder)
-    return judge(write(folder / "entry", content), PLACE, place, jobs=0, make_policy=_policy(), secret=secret)
+def judged(folder: Path, content: dict[str, bytes], secret: str = "", **more: Any) -> SubmissionVerdict:
+    root, secrets = board(folder), {"": secret}
+    folder = write(folder / "entry", content)
+    return judge(folder, PLACE, root, jobs=0, make_policy=_policy(), secrets=secrets, **more)
 
 
 def test_the_tasks_are_drawn_with_the_secret(tmp_path: Path) -> None:
@@ -73,7 +74,7 @@ def test_the_tasks_are_drawn_with_the_secret(tmp_path: Path) -> None:
     for secret, verdict in found.items():
         assert verdict.accepted, verdict.reason
         assert verdict.badge == "reproduced"
-        digest = bytes.fromhex(verdict.submission_sha256)
+        digest = bytes.fromhex(verdict.weights_sha256)
         assert verdict.season == hmac.new(secret.encode(), digest, hashlib.sha256).hexdigest()
         assert verdict.rehearsal == (secret == "")
         assert len(verdict.scores) == len(track().tasks)
@@ -238,8 +239,8 @@ def test_verdicts_are_written_once(tmp_path: Path) -> None:
     root = tmp_path / "leaderboards"
     board(root)
     write(root / "submissions" / PLACE[0] / PLACE[1], entry())
-    first = list(publish(root, jobs=0, make_policy=_policy(), secret="one"))
+    first = list(publish(root, jobs=0, make_policy=_policy(), secrets={"": "one"}))
     file = root / "verdicts" / PLACE[0] / f"{PLACE[1]}.json"
     assert [SubmissionVerdict.read(file)] == first
-    assert list(publish(root, jobs=0, make_policy=_policy(), secret="two")) == []
+    assert list(publish(root, jobs=0, make_policy=_policy(), secrets={"": "two"})) == []
     assert [SubmissionVerdict.read(file)] == first

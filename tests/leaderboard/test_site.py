@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -38,6 +39,7 @@ from agentgym_flow.leaderboard.site import pages
 print(hashlib.sha256(json.dumps(pages(Path(sys.argv[1]), jobs=0)).encode()).hexdigest())
 """
 SCRIPT = "<script>alert(1)</script>"
+TODAY = f"{datetime.now(UTC):%Y-%m-%d}"
 
 
 def digest_of(made: dict[str, str]) -> str:
@@ -57,8 +59,8 @@ def root(tmp_path: Path) -> Path:
     board(root)
     kwargs = {"size": 6, "boxes": 1, "max_steps": 20}
     make_track("agentgym_flow/Sokoban-v0", "empty", "Nobody", tasks=2, kwargs=kwargs).write(root / "tracks/empty.json")
-    add(root, "mine", "2026-11-20", "Tried first", random_log())
     add(root, "mine", title=SCRIPT)
+    add(root, "mine", "2026-11-25", "Tried again", random_log())
     add(root, "random", log=random_log())
     add(root, "refused", log=packed(lines()[1:]))
     add(root, "reference-expert", title="The expert")
@@ -75,7 +77,7 @@ def test_an_entry_that_is_dear_to_render_keeps_its_page_without_episodes(
     assert not [name for name in made if name.endswith("episodes.html")]
 
 
-def test_the_last_entry_of_a_name_counts_and_references_are_not_ranked(root: Path) -> None:
+def test_the_first_entry_of_a_name_counts_and_references_are_not_ranked(root: Path) -> None:
     empty, small = boards(root)
     assert (empty.track.name, empty.entries, empty.leaders) == ("empty", [], [])
     (replayed,) = small.replayed
@@ -83,7 +85,7 @@ def test_the_last_entry_of_a_name_counts_and_references_are_not_ranked(root: Pat
     assert [row.entry.id for row in replayed.rows] == ["2026-11-23-mine", "2026-11-23-random"]
     assert [row.entry.id for row in small.references] == ["2026-11-23-reference-expert"]
     assert small.leaders == [], "who played was not checked"
-    assert [one.date for one in replayed.rows[0].entry.tries] == ["2026-11-20", "2026-11-23"]
+    assert [one.date for one in replayed.rows[0].entry.tries] == [TODAY, TODAY]
 
 
 def test_pages_are_the_same_bytes_and_hold_no_text_as_code(root: Path) -> None:
@@ -95,7 +97,7 @@ def test_pages_are_the_same_bytes_and_hold_no_text_as_code(root: Path) -> None:
     assert "&lt;script&gt;" in made[f"{TRACK}/index.html"]
     assert "There is no entry yet." in made["empty/index.html"]
     assert not any(address in text for text in made.values() for address in ('src="http', "url(http", "@import"))
-    assert "2026-11-20" in made[f"{TRACK}/2026-11-23-mine/index.html"], "earlier tries are shown"
+    assert "2026-11-25-mine" in made[f"{TRACK}/2026-11-23-mine/index.html"], "all tries are shown"
     assert made[f"{TRACK}/2026-11-23-mine/eval_results.yaml"].startswith("- dataset:")
 
 

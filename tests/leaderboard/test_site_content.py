@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
 from agentgym_flow.leaderboard import site
-from agentgym_flow.leaderboard.board import Leaderboard, boards
+from agentgym_flow.leaderboard.board import BoardRow, Table, boards
 from agentgym_flow.leaderboard.facts import COLUMNS, bounds, how_to_submit, links, parameters, sections
 from agentgym_flow.leaderboard.publish import publish, verdict_file
 from agentgym_flow.leaderboard.site import RenderedEntry, pages
@@ -167,7 +167,7 @@ def test_the_csv_equals_the_tables(made: dict[str, str], parsed: dict[str, Page]
     assert written == list(csv.DictReader(io.StringIO(made["entries.csv"])))
     assert tuple(written[0]) == COLUMNS
     assert [row["title"] for row in written if row["entry"].endswith("formula")] == [f"'{FORMULA}"]
-    shown = [row for row in parsed[f"{TRACK}/index.html"].rows if len(row) > 8 and row[-1] == "2026-11-23"]
+    shown = [row for row in parsed[f"{TRACK}/index.html"].rows if len(row) > 8 and row[-1].startswith("20")]
     assert len(shown) == len(written) == 6
     for cells, row in zip(shown, written, strict=True):
         ranked = [row["rank"]] if row["rank"] else []
@@ -183,6 +183,7 @@ def test_the_csv_equals_the_tables(made: dict[str, str], parsed: dict[str, Page]
             row["prompt"],
         ]
         assert rest[6] == {"1503": "1.5\xa0k", "": ""}[row["parameters"]]
+        assert rest[8] == row["date"]
         assert rest[7] == (row["trained_in"] or "nothing")
 
 
@@ -241,9 +242,9 @@ def test_words_are_explained_where_they_stand(made: dict[str, str], word: str) -
 
 
 def test_a_word_that_does_not_occur_is_not_explained(made: dict[str, str]) -> None:
-    assert "<dt>attested" not in made[f"{TRACK}/index.html"]
+    assert "<dt>claimed" not in made[f"{TRACK}/index.html"]
     assert "<dt>rank" not in made[f"{SHARED}/index.html"]
-    assert '<dt id="attested">' in made["index.html"], "the index explains all"
+    assert '<dt id="claimed">' in made["index.html"], "the index explains all"
 
 
 def test_a_reproduced_entry_tells_whose_episodes_it_shows(made: dict[str, str], parsed: dict[str, Page]) -> None:
@@ -309,17 +310,16 @@ def test_stated_size_and_budget_are_shown(root: Path, tmp_path: Path) -> None:
 def test_refused_tries_are_shown(made: dict[str, str]) -> None:
     text = made[f"{TRACK}/2026-11-23-formula/index.html"]
     assert "All tries" in text
-    assert "<td>2026-11-22</td><td>refused: " in text
+    assert "<td>2026-11-22-formula</td><td></td><td>refused: " in text
 
 
 def test_claimed_tables_stand_apart(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = boards(root)
-
-    class WithClaims(Leaderboard):
-        entries = property(lambda _: found[1].entries)  # type: ignore[assignment]
-
-    moved = WithClaims(found[1].track, found[1].proved, [], found[1].references)
-    object.__setattr__(moved, "claimed", found[1].replayed)
+    [table] = found[1].replayed
+    attested = [replace(row.entry.verdict, badge="attested") for row in table.rows]
+    entries = [dataclasses.replace(row.entry, verdict=one) for row, one in zip(table.rows, attested, strict=True)]
+    claimed = Table(table.prompts, [BoardRow(entry, "") for entry in entries])
+    moved = dataclasses.replace(found[1], replayed=[], claimed=[claimed])
     assert [name for name, _ in sections(moved)] == ["checked", "claimed", "reference"]
     monkeypatch.setattr(site, "boards", lambda _: [found[0], moved])
     made = pages(root, jobs=0)
