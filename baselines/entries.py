@@ -2,8 +2,9 @@
 
     python -m baselines.entries --season s0 --work runs/entries
 
-On official tasks, the trained policies of another board play. Each entry is created by the commands that its page shows. Finished training runs are reused; the folders of
-interrupted ones are deleted. An entry replaces earlier ones of the same name on the same track.
+On official tasks, the trained policies of another board play. Each entry is created by the commands that its page
+shows. Finished training runs are reused; the folders of interrupted ones are deleted. An entry replaces earlier ones of
+the same name on the same track.
 """
 
 from __future__ import annotations

@@ -142,8 +142,8 @@ def publish(
     without their secret wait. If an entry waits or a verdict is damaged, the other entries are published, and then the
     command names it and exits with status 2.
 
-    Account and time of the merge are read from the git history: the commit that has added the entry names the account
-    in a line "Account: NAME".
+    Account and time of the merge are read from the git history: the message of the commit that has added the entry
+    names the account, by a line "Account: NAME" directly below the subject.
 
     Options:
         account: The account of entries whose commit does not name one; empty for this project.
@@ -185,7 +185,7 @@ def compare(
     most: Most = 20,
     root: Root = Path(ROOT),
 ) -> None:
-    """Compare two entries task by task: the mean difference, its interval, a paired test, and the tasks that differ.
+    """Compare two entries: the mean difference, its interval and a test, and task by task if they played the same ones.
 
     Options:
         first: An entry: TRACK/DATE-NAME.
@@ -230,7 +230,7 @@ def rescore(
     from agentgym_flow.leaderboard.track import Track
     from agentgym_flow.leaderboard.verdict import AGAIN_ATTESTED, RescoreResult, SubmissionVerdict
     from agentgym_flow.prompts import template_for
-    from agentgym_flow.training.chat_template import checked_date, write_date
+    from agentgym_flow.training.conversation import checked_date, write_date
     from agentgym_flow.training.models import load_model, quiet
     from agentgym_flow.training.submitted import rescore as score_again
 
@@ -255,7 +255,7 @@ def rescore(
         template,
         share=share,
         seed=merged or "",
-        temperature=about.sampling.temperature or 1.0,
+        temperature=min(1.0, about.sampling.temperature or 1.0),  # at a high one, every text is as likely
         data=environments.data_paths(data),
     )
     command = AGAIN_ATTESTED.format(folder=f"{ROOT}/{SUBMISSIONS}/{about.track}/{about.id}")

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from agentgym_flow._util.intervals import Interval, bootstrap, bounded_interval
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.leaderboard.statistics import Estimate, Table, score_table
+from agentgym_flow.leaderboard.statistics import Estimate, Table, clustered_mean, score_table
 
 LEVEL = 0.05
 """The significance level: the largest adjusted p value at which two entries are ordered."""
@@ -128,38 +128,52 @@ class TaskDifference(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """A comparison of two entries on the same tasks.
+    """A comparison of two entries.
 
     Attributes:
         difference: the difference of the mean scores, first minus second, with a percentile bootstrap interval that
-            resamples tasks, or `intervals.bounded_interval` if all tasks have the same difference.
-        p_value: the `paired_p_value` of the two entries, not adjusted for other comparisons.
-        tasks: the tasks with the largest differences, largest first; equal differences are in the order of rows.
+            resamples tasks, or `intervals.bounded_interval` if all tasks have the same difference. If the entries have
+            played different tasks, the interval is made from those of both means.
+        p_value: the `paired_p_value` or the `unpaired_p_value` of the two entries, not adjusted for other comparisons.
+        tasks: the tasks with the largest differences, largest first; equal differences are in the order of rows. Empty
+            if the entries have played different tasks.
+        paired: whether the entries have played the same tasks.
     """
 
     difference: Estimate
     p_value: float
     tasks: list[TaskDifference]
+    paired: bool = True
 
     def summary(self) -> str:
         """Return the difference in percentage points, its interval and the p value in words."""
         value, low, high = (100 * part for part in self.difference)
         p_value = f"p = {self.p_value:.4f}" if self.p_value >= 1e-4 else "p < 0.0001"  # which would round to 0
-        return f"{value:+.1f} points, 95 % interval {low:+.1f} to {high:+.1f}, {p_value} (paired permutation test)"
+        test = "paired permutation test" if self.paired else "unpaired test: they have played different tasks"
+        return f"{value:+.1f} points, 95 % interval {low:+.1f} to {high:+.1f}, {p_value} ({test})"
 
 
-def compare(first: npt.ArrayLike, second: npt.ArrayLike, most: int = 20) -> Comparison:
+def compare(first: npt.ArrayLike, second: npt.ArrayLike, most: int = 20, *, paired: bool = True) -> Comparison:
     """Compare two entries of a track.
+
+    Without pairs, the interval of the difference is made from the intervals of both means (R. Newcombe, Statistics in
+    Medicine 17, 1998, method 10; G. Zou and A. Donner, Statistics in Medicine 27, 2008).
 
     Args:
         first: (tasks, attempts), each in [0, 1].
-        second: the same shape; row i is the same task in both.
+        second: if `paired`, the same shape, and row i is the same task in both; else the same for other tasks.
         most: the largest number of tasks to name. Tasks without a difference are not named.
+        paired: whether both have played the same tasks.
 
-    Raises `BadSetting` if an argument is not such a table, the shapes differ, or `most` is negative.
+    Raises `BadSetting` if an argument is not such a table, the shapes of pairs differ, or `most` is negative.
     """
     if most < 0:
         raise BadSetting(f"the number of tasks to name must not be negative, got {most}")
+    if not paired:
+        a, b = clustered_mean(first), clustered_mean(second)
+        low = a.value - b.value - math.hypot(a.value - a.low, b.high - b.value)
+        high = a.value - b.value + math.hypot(a.high - a.value, b.value - b.low)
+        return Comparison(Estimate(a.value - b.value, low, high), unpaired_p_value(first, second), [], paired=False)
     sums = _differences(first, second)
     by_task = (sums / score_table(first).shape[1]).tolist()
     order = [int(task) for task in np.argsort(-np.abs(sums), kind="stable")[:most] if sums[task]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -100,7 +101,8 @@ def plain_yaml(raw: bytes, where: str) -> Any:
         depth = 0
         for token in yaml.scan(text, Loader=yaml.SafeLoader):  # stops early, because deep nesting takes quadratic time
             name = type(token).__name__
-            depth += name.endswith("StartToken") - name.endswith("EndToken")
+            if name.startswith(("Block", "Flow")):  # not documents, of which there may be one
+                depth += name.endswith("StartToken") - name.endswith("EndToken")
             if depth > 2 * _MOST_DEEP:
                 raise BadSubmission(f"{where} line {token.start_mark.line + 1}: nested more than {_MOST_DEEP} deep")
             if isinstance(token, yaml.AnchorToken | yaml.AliasToken | yaml.TagToken | yaml.DirectiveToken):
@@ -123,9 +125,12 @@ def _value(node: Any, depth: int, where: str) -> Any:
     if depth > _MOST_DEEP:
         raise BadSubmission(f"{where} line {line}: nested more than {_MOST_DEEP} deep")
     if node.id == "mapping":
-        pairs = [(str(key.value), _value(value, depth + 1, where)) for key, value in node.value]
-        if len(dict(pairs)) != len(pairs):
-            raise BadSubmission(f"{where} line {line}: a name occurs twice")
+        if any(key.id != "scalar" for key, _ in node.value):
+            raise BadSubmission(f"{where} line {line}: a name must be text, not a list or mapping")
+        pairs = [(key.value, _value(value, depth + 1, where)) for key, value in node.value]
+        twice = next((name for name, count in Counter(name for name, _ in pairs).items() if count > 1), None)
+        if twice is not None:
+            raise BadSubmission(f"{where} line {line}: the name {twice!r:.80} occurs twice")
         return dict(pairs)
     if node.id == "sequence":
         return [_value(item, depth + 1, where) for item in node.value]

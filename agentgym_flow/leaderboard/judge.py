@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
@@ -11,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from agentgym_flow._util.values import is_number
 from agentgym_flow.episodes import EpisodeRecorder, LoggedEpisode, LogLimits, scan_log
 from agentgym_flow.errors import (
     AgentGymFlowError,
@@ -274,9 +274,8 @@ def _check_logprobs(logged: LoggedEpisode, where: str) -> None:
         )
     assert logged.completions is not None  # checked before
     for step, (tokens, completion) in enumerate(zip(turns, logged.completions, strict=True), 1):
-        known = isinstance(tokens, list) and all(
-            isinstance(one, int | float) and not isinstance(one, bool) and math.isfinite(one) and one <= 1e-3
-            for one in tokens
-        )
+        known = isinstance(tokens, list) and all(is_number(one) and one <= 1e-3 for one in tokens)
         if not known or (completion and not tokens):
-            raise BadSubmission(f"{where}: step {step}: meta.{LOGPROBS} must hold a number of at most 0 for each token")
+            raise BadSubmission(
+                f"{where}: step {step}: meta.{LOGPROBS} must hold a finite number of at most 0 for each token"
+            )

@@ -135,7 +135,7 @@ class EntryComparison:
 
 
 def compared(root: Path, first: str, second: str, most: int = 20) -> EntryComparison:
-    """Compare two entries.
+    """Compare two entries, task by task if they have played the same tasks: those of the track, or equal fresh ones.
 
     Args:
         root: the folder of the leaderboards.
@@ -143,17 +143,17 @@ def compared(root: Path, first: str, second: str, most: int = 20) -> EntryCompar
         second: another entry of the track.
         most: the largest number of tasks to name.
 
-    Raises `BadSetting` if an entry does not exist or is not accepted, or the entries have played different tasks.
+    Raises `BadSetting` if an entry does not exist or is not accepted, or the entries are of different tracks.
     """
     verdicts = _accepted(root, first), _accepted(root, second)
     tracks = {name.partition("/")[0] for name in (first, second)}
     if len(tracks) != 1:
         raise BadSetting(f"{first} and {second} are entries of different tracks")
-    if any(verdict.season for verdict in verdicts):
-        raise BadSetting("reproduced entries have played different tasks: compare their intervals")
+    season = verdicts[0].season
+    found = compare(verdicts[0].scores, verdicts[1].scores, most, paired=season == verdicts[1].season)
     track = Track.read(root / TRACKS / f"{tracks.pop()}.json")
-    found = compare(verdicts[0].scores, verdicts[1].scores, most)
-    return EntryComparison(found, [track.tasks[one.task] for one in found.tasks])
+    tasks = [TrackTask(one.task, "", "") if season else track.tasks[one.task] for one in found.tasks]
+    return EntryComparison(found, tasks)
 
 
 def _accepted(root: Path, name: str) -> SubmissionVerdict:

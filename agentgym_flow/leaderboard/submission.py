@@ -21,6 +21,7 @@ from msgspec import Meta
 
 from agentgym_flow._util.files import file_digest, write_folder_atomically
 from agentgym_flow._util.values import decode_file, typed
+from agentgym_flow.episodes import NO_LIMITS, read_log, write_log
 from agentgym_flow.errors import BadSetting, BadSubmission, MissingExtra
 from agentgym_flow.leaderboard.files import (
     SUBMISSIONS,
@@ -292,7 +293,7 @@ def make_submission(
     training: Path | None = None,
     day: str = "",
 ) -> Path:
-    """Create the folder of a submission below `root`, and return it.
+    """Create the folder of a submission below `root`, and return it. Its log is the log of the run, in version 2.
 
     Args:
         run: the output folder of `agentgym-flow evaluate --track ... --out`.
@@ -306,6 +307,7 @@ def make_submission(
 
     Raises:
         BadSubmission: a file or an entry is missing or invalid.
+        BadLog: a line of the log cannot be read.
         FileExistsError: the entry exists already.
     """
     track = evaluated(run)
@@ -321,7 +323,7 @@ def make_submission(
     with write_folder_atomically(place) as partial:
         partial.mkdir(exist_ok=True)
         (partial / ABOUT).write_text(_yaml(value), "utf-8")
-        shutil.copyfile(run / LOG, partial / LOG)
+        write_log(partial / LOG, (episode.for_board() for episode in read_log(run / LOG, NO_LIMITS)))
         (partial / README).write_text(f"# {about['title']}\n\n```bash\n{about['command']}\n```\n", "utf-8")
         for given, name in ((source, SOURCE), (training, TRAINING)):
             if given is not None:

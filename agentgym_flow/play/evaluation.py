@@ -17,7 +17,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,11 +25,12 @@ from agentgym_flow._util.intervals import Interval, bootstrap, bounded_interval,
 from agentgym_flow.core import TextEnv
 from agentgym_flow.episodes import TRUNCATED_BY, Episode, EpisodeRecorder, LoggedEpisode, LogWriter
 from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.play.attempts import AtK, at_k
 from agentgym_flow.play.groups import ERROR
 from agentgym_flow.play.split import EpisodePlan, Play, play_split
 from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput
 from agentgym_flow.policies.base import CONTEXT
-from agentgym_flow.policies.openai_chat import FAILED_REQUESTS
+from agentgym_flow.policies.openai_chat import FAILED_REQUESTS, TOOL_CALLS, USAGE, add_usage
 from agentgym_flow.prompts import Message, PromptTemplate, template_for
 from agentgym_flow.replay.stepping import step_again
 
@@ -65,11 +66,17 @@ class Evaluation:
             count with the score at that point.
         cut_rate: the share of all completions that were cut at the token limit.
         empty_rate: the share of all completions that were empty, as those of models that only reason; without failed
-            requests.
+            requests and calls of tools.
         errors: the number of episodes in which the environment raised; they count with the score at that point.
         failed_requests: the number of requests to a model server that failed finally; their turns count as invalid
             actions.
         scorers: the methods that computed the scores, such as `"math-verify 0.9.0"`, if the environment has several.
+        bad_calls: reason -> the number of turns in which a model that acts by calling tools gave no action; see
+            `prompts.tools`.
+        usage: the sums of `episode.meta["usage"]`: `prompt` tokens (of them `cached`), `completion` tokens (of them
+            `reasoning`), answers `cut` at the token limit, and `seconds` of requests, many of which run at a time;
+            empty if no server counted tokens.
+        at_k: pass@k, pass^k and the best of k, if every task has several attempts; see `attempts.at_k`.
     """
 
     policy: str
@@ -93,6 +100,9 @@ class Evaluation:
     errors: int
     failed_requests: int
     scorers: tuple[str, ...] = ()
+    bad_calls: Mapping[str, int] = field(default_factory=dict)
+    usage: Mapping[str, float] = field(default_factory=dict)
+    at_k: tuple[AtK, ...] = ()
 
     @classmethod
     def of(
@@ -115,7 +125,13 @@ class Evaluation:
         successes = [episode.success for episode in episodes]
         scores = [episode.score for episode in episodes]
         failed = sum(len(episode.meta.get(FAILED_REQUESTS, ())) for episode in episodes)
-        empty = sum(not turn.output.text.strip() for turn in turns)
+        noted = [(id(episode), one) for episode in episodes for one in episode.meta.get(TOOL_CALLS, ())]
+        called = {(place, one["turn"]) for place, one in noted if one.get("calls")}
+        places = [(id(episode), n, t) for episode in episodes for n, t in enumerate(episode.turns) if t.is_by(turns_by)]
+        empty = sum(not turn.output.text.strip() and (place, n) not in called for place, n, turn in places)
+        usage: dict[str, float] = {}
+        for episode in episodes:
+            add_usage(usage, episode.meta.get(USAGE, {}))
         return cls(
             policy=policy,
             env_id=env_id,
@@ -138,6 +154,9 @@ class Evaluation:
             errors=sum(ERROR in episode.meta for episode in episodes),
             failed_requests=failed,
             scorers=tuple(sorted({str(episode.meta[_SCORER]) for episode in episodes if _SCORER in episode.meta})),
+            bad_calls=dict(Counter(one["bad"] for _, one in noted if "bad" in one)),
+            usage=usage,
+            at_k=at_k(episodes),
         )
 
     def as_dict(self) -> dict[str, Any]:

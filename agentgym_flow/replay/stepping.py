@@ -15,6 +15,7 @@ import gymnasium as gym
 from agentgym_flow.core import TextEnv, canonical, check_settings, make_text_env, text_env_class, text_env_parameters
 from agentgym_flow.data import FETCHED, DataSet, located, no_cache, no_fetching, place
 from agentgym_flow.episodes import (
+    BOARD_SCHEMA,
     SCHEMA,
     Episode,
     EpisodeRecorder,
@@ -29,6 +30,10 @@ from agentgym_flow.errors import AgentGymFlowError, BadData, BadLog, UnknownEnvi
 
 REMARKS = frozenset({"attempt", "completions", "meta"})
 """The fields of a line that replay cannot verify."""
+
+
+FINAL_DIGEST = "final digest differs; which step does, a log of version 1 tells (verify --against)"
+"""What differs if a log of version 2 differs in an observation or a state, in this step or before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,7 @@ def compare(
             what = "task_key (another version of the package, or other data)" if name == "task_key" else name
             return Divergence(0, what, getattr(logged, name), found), ReplayOutcome()
     link, recording, step, one = start.link, [start.recording], 0, None
-    if logged.digests[0] != link.hex()[:16]:
+    if logged.digests is not None and logged.digests[0] != link.hex()[:16]:
         what = "first observation, state key or seed (by digest)"
         return Divergence(0, what, logged.digests[0], link.hex()[:16]), ReplayOutcome()
     for step, one in enumerate(steps, 1):
@@ -93,7 +98,7 @@ def compare(
         if step == actions and (apart := _differing_end(logged, step, ReplayOutcome(*one[3:7]))):
             return apart, ReplayOutcome(*one[3:7])
         link = next_link(link, *one)
-        if logged.digests[step] != link.hex()[:16]:
+        if logged.digests is not None and logged.digests[step] != link.hex()[:16]:
             what = "action, observation or state (by digest)"
             return Divergence(step, what, logged.digests[step], link.hex()[:16]), ReplayOutcome(*one[3:7])
         recording.append(one[8])
@@ -108,10 +113,10 @@ def _compare_end(
 ) -> Divergence | None:
     """Return a divergence in the fields of the whole episode."""
     recorded = recording if any(entry is not None for entry in recording) else None
-    if logged.schema != SCHEMA:
+    if logged.schema not in (SCHEMA, BOARD_SCHEMA):
         return Divergence(step, "schema", logged.schema, SCHEMA)
     if logged.digest != link.hex():
-        return Divergence(step, "digest", logged.digest, link.hex())
+        return Divergence(step, "digest" if logged.digests is not None else FINAL_DIGEST, logged.digest, link.hex())
     if _differs(logged.recording, recorded):
         return Divergence(step, "recording", logged.recording, recorded)
     return _differing_end(logged, step, outcome)

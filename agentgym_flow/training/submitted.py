@@ -245,7 +245,7 @@ def rescore(
         temperature: the sampling temperature of the entry, at which tokens are drawn.
         data: paths of official data by name.
 
-    Raises `BadSetting` if `share` is not in (0, 1].
+    Raises `BadSetting` if `share` is not in (0, 1], or a log-probability of the model is not finite.
     """
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
         raise BadSetting(f"share must be above 0 and at most 1, got {share!r:.60}")
@@ -269,6 +269,8 @@ def rescore(
         total, compared = total + sum(apart), compared + len(apart)
     check_positive("the number of turns", turns)
     surprise = excess / math.sqrt(variance) if variance else 0.0
+    if not math.isfinite(total + surprise):
+        raise BadSetting("the model's log-probabilities are not finite: choose another dtype")
     return RescoredShare(turns, agreed, other, total / max(1, compared), surprise)
 
 

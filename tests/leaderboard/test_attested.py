@@ -60,10 +60,11 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "a turn without": (lambda row: row["meta"]["logprobs"].pop(), "meta.logprobs must be a list of"),
     "a text": (logprobs("all of them"), "meta.logprobs must be a list of"),
     "no tokens": (first_turn([]), "for each token"),
-    "above 0": (first_turn([0.5]), "a number of at most 0"),
-    "true": (first_turn([True]), "a number of at most 0"),
-    "words": (first_turn(["-1"]), "a number of at most 0"),
-    "a number for a list": (first_turn(-1.0), "a number of at most 0"),
+    "above 0": (first_turn([0.5]), "a finite number of at most 0"),
+    "true": (first_turn([True]), "a finite number of at most 0"),
+    "words": (first_turn(["-1"]), "a finite number of at most 0"),
+    "a huge number": (first_turn([-(10**400)]), "a finite number of at most 0"),
+    "a number for a list": (first_turn(-1.0), "a finite number of at most 0"),
 }
 
 

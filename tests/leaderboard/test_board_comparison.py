@@ -240,6 +240,23 @@ class TestCompare:
         assert found.p_value < 0.05
 
     @staticmethod
+    @pytest.mark.parametrize(
+        ("first", "second", "low", "high"), [((56, 70), (48, 80), 0.0524, 0.3339), ((9, 10), (3, 10), 0.1705, 0.8090)]
+    )
+    def test_without_pairs_it_is_newcombes_interval(
+        first: tuple[int, int], second: tuple[int, int], low: float, high: float
+    ) -> None:
+        def scores(wins: int, tasks: int) -> Table:
+            return (np.arange(tasks) < wins).astype(float)[:, None]
+
+        found = compare(scores(*first), scores(*second), paired=False)
+        assert found.difference[1:] == pytest.approx((low, high), abs=5e-5)  # the values in his paper
+        assert (found.paired, found.tasks) == (False, [])
+        mirrored = compare(scores(*second), scores(*first), paired=False)
+        assert mirrored.difference == pytest.approx([-found.difference[place] for place in (0, 2, 1)])
+        assert mirrored.p_value == found.p_value < 0.05
+
+    @staticmethod
     def test_a_negative_number_of_tasks_is_refused() -> None:
         with pytest.raises(BadSetting, match="negative"):
             compare([[1.0]], [[0.0]], most=-1)

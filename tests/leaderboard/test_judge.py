@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
 from agentgym_flow.envs import make_text_env
+from agentgym_flow.episodes import LoggedEpisode
 from agentgym_flow.errors import BadSubmission, SandboxUnavailable
 from agentgym_flow.leaderboard import judge as judging
 from agentgym_flow.leaderboard.judge import judge
@@ -48,6 +49,18 @@ def test_an_honest_entry_is_accepted_and_scored(tmp_path: Path) -> None:
     assert verdict == judged(tmp_path / "again", files()), "the verdict depends on the entry alone"
 
 
+def test_a_log_of_version_2_is_judged_as_the_one_it_was_made_from(tmp_path: Path) -> None:
+    small = packed([LoggedEpisode.parse(line).for_board().line() for line in lines()])
+    first, second = judged(tmp_path / "1", files()), judged(tmp_path / "2", files(small))
+    assert second.accepted
+    assert replace(second, submission_sha256=first.submission_sha256) == first
+    actions = LoggedEpisode.parse(lines()[3]).actions
+    wrong = edited(3, actions=["no action", *actions[1:]])
+    refused = judged(tmp_path / "3", files(packed([LoggedEpisode.parse(line).for_board().line() for line in wrong])))
+    assert refused.reason is not None
+    assert refused.reason.check == "steps"
+
+
 def about(old: str, new: str) -> dict[str, bytes]:
     assert old in YAML
     return files() | {ABOUT: YAML.replace(old, new).encode()}
@@ -68,7 +81,9 @@ HOSTILE: dict[str, tuple[dict[str, bytes], str, str]] = {
     "aliases": (files() | {ABOUT: b"a: &a [1]\nb: [*a, *a]\n"}, "files", "anchors, aliases and tags"),
     "a tag": (files() | {ABOUT: b"a: !!python/object/apply:os.system [ls]\n"}, "files", "anchors, aliases and tags"),
     "deep YAML": (files() | {ABOUT: b"a: " + b"[" * 5000 + b"]" * 5000}, "files", "nested more than"),
-    "a name twice": (about("prompt: none", "prompt: none\nprompt: some"), "files", "twice"),
+    "a name twice": (about("prompt: none", "prompt: none\nprompt: some"), "files", "the name 'prompt' occurs twice"),
+    "a name that is a list": (files() | {ABOUT: b"? [a]\n: b\n"}, "files", "a name must be text, not a list"),
+    "many documents": (files() | {ABOUT: b"---\n" * 99}, "files", "expected a single document"),
     "an unknown entry": (about("prompt: none", "prompt: none\nscore: 1.0"), "files", "score"),
     "no such day": (about("2026-11-23", "2026-11-31"), "files", "no day"),
     "a script as link": (about("prompt: none", "prompt: none\nlink: javascript:alert(1)"), "files", "link"),

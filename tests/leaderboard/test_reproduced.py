@@ -158,6 +158,19 @@ def test_a_prompt_without_words_of_its_own_is_refused(tmp_path: Path, old: str, 
     assert message in verdict.reason.message
 
 
+def test_the_digest_is_that_of_the_weights_however_they_are_stored(tmp_path: Path) -> None:
+    state = saved()[1]
+    again = judged(tmp_path / "again", entry(weights=save(dict(sorted(state.items())[::-1]), {"made": "again"})))
+    assert again.weights_sha256 == judged(tmp_path, entry()).weights_sha256
+    value = state[FIRST].clone()
+    value[0, 0] += 0.25
+    assert judged(tmp_path / "other", entry(weights=weights(FIRST, value))).weights_sha256 != again.weights_sha256
+    before = [replace(again, submission=f"{PLACE[0]}/2026-11-20-first")]
+    copy = judged(tmp_path / "copy", entry(), before=before)
+    assert copy.reason is not None
+    assert "these are the weights of sokoban-small/2026-11-20-first" in copy.reason.message
+
+
 def test_a_layout_that_the_prompt_lacks_is_refused(tmp_path: Path) -> None:
     verdict = judged(tmp_path, entry() | {ABOUT: REPRODUCED + b"layout: conversation\n"})
     assert verdict.reason is not None
@@ -191,13 +204,16 @@ def test_the_words_of_every_committed_entry_are_known() -> None:
 
 
 def again(folder: Path, tasks: int) -> tuple[Claims, SubmissionVerdict]:
-    """Play the first fresh tasks of a committed entry again; also return its verdict."""
+    """Play the first fresh tasks of a committed entry again; also return its verdict, which names its weights."""
     verdict = SubmissionVerdict.read(REPOSITORY / "verdicts" / folder.parent.name / f"{folder.name}.json")
     board = Track.read(track_file(folder.parent.name, REPOSITORY))
     made = _policy()
     assert made is not None
     fresh = fresh_track(replace(board, tasks=board.tasks[:tasks]), verdict.season)
-    return played(made(Folder.read(folder), board), fresh), verdict
+    policy, digest = made(Folder.read(folder), board)
+    assert digest == verdict.weights_sha256
+    assert verdict.drawn_from == verdict.submission_sha256, "as fresh tasks were drawn in the first verdicts"
+    return played(policy, fresh), verdict
 
 
 def test_an_entry_with_earlier_words_plays_as_it_did() -> None:

@@ -31,6 +31,7 @@ from agentgym_flow.leaderboard.publish import compared, publish
 from agentgym_flow.leaderboard.site import EpisodeListing, chosen, pages, render
 from agentgym_flow.leaderboard.submission import ModelCard, SamplingSettings, Submission, TrainingSources
 from agentgym_flow.leaderboard.track import make_track
+from agentgym_flow.leaderboard.verdict import SubmissionVerdict
 
 PAGES = """\
 import hashlib, json, sys
@@ -246,7 +247,7 @@ def test_only_what_changed_is_rendered_anew(root: Path, monkeypatch: pytest.Monk
     assert there == {name: text.encode() for name, text in pages(root, jobs=0).items()}, "as rendered from nothing"
     shutil.rmtree(root / "site" / TRACK / "2026-11-23-other")
     assert renders() == ["other"], "its pages were lost"
-    (root / "verdicts" / TRACK / "2026-11-20-mine.json").unlink()
+    (root / "verdicts" / TRACK / "2026-11-25-mine.json").unlink()
     assert renders() == ["mine"], "it shows all tries"
     (root / "site" / "inputs.json").write_text('{"a": [1, 2]}', "utf-8")
     assert len(renders()) == 4, "an index that cannot be read"
@@ -273,6 +274,26 @@ def test_two_entries_are_compared_task_by_task(root: Path) -> None:
     for name in (f"{TRACK}/2026-11-23-refused", "nothing", f"{TRACK}/../x", "empty/2026-11-23-mine"):
         with pytest.raises(BadSetting):
             compared(root, mine, name)
+
+
+def test_reproduced_entries_are_compared(root: Path) -> None:
+    mine, random = f"{TRACK}/2026-11-23-mine", f"{TRACK}/2026-11-23-random"
+
+    def played(name: str, season: str) -> None:
+        file = root / "verdicts" / f"{name}.json"
+        replace(SubmissionVerdict.read(file), season=season, badge="reproduced").write(file)
+
+    command = ["leaderboard", "compare", mine, random, "--root", str(root)]
+    paired = compared(root, mine, random)
+    for seasons, other in ((("1" * 64, "2" * 64), True), (("1" * 64, ""), True), (("1" * 64, "1" * 64), False)):
+        played(mine, seasons[0])
+        played(random, seasons[1])
+        found, said = compared(root, mine, random), CliRunner().invoke(app, command)
+        assert said.exit_code == 0
+        assert ("unpaired test: they have played different tasks" in said.output) == other
+        assert said.output.count("task ") == len(found.tasks) == (0 if other else len(paired.tasks))
+        assert found.comparison.difference.value == paired.comparison.difference.value
+    assert found.comparison == paired.comparison
 
 
 def test_entries_that_played_other_tasks_are_compared_without_pairs() -> None:

@@ -25,7 +25,7 @@ from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.play import EpisodeSpec, evaluate, rollout
 from agentgym_flow.policies import PolicyOutput, make_policy
 from agentgym_flow.prompts import template_for
-from agentgym_flow.training.chat_template import write_plain
+from agentgym_flow.training.conversation import write_plain
 from agentgym_flow.training.models import load_model, save_model, with_lora
 from agentgym_flow.training.policy import ModelPolicy
 
