@@ -44,6 +44,7 @@ MOST_UNPACKED = 128 << 20
 
 MOST_VALUES = 1 << 22
 """The most values in a log. The logs of season s0 have at most 200,000; a log-probability for each token is one."""
+
 _OURS = (BadData, BadSeason, BadTrack, MissingExtra, SandboxFailed, SandboxUnavailable)
 """Errors of the boards or of the machine; all others are the submission's."""
 
@@ -76,12 +77,11 @@ def judge(
         require_sandbox: replay nothing unless the sandbox of `verify_log` is strong.
 
     Raises:
-        SandboxUnavailable: the sandbox is required, and this machine cannot build it.
         MissingExtra: weights are submitted, and `make_policy` is None.
         BadTrack: a track is damaged.
         BadSeason: a season is damaged, or `secrets` lacks its secret or has another one.
         BadData: the official data of the track is not on this machine.
-        SandboxFailed, SandboxUnavailable: this machine cannot replay the log.
+        SandboxFailed, SandboxUnavailable: this machine cannot replay the log, or not in the required sandbox.
     """
     verdict = SubmissionVerdict("/".join(place), account=account or "")
     check: Check = "files"
@@ -156,10 +156,13 @@ def _check_owner(verdict: SubmissionVerdict, before: Iterable[SubmissionVerdict]
 
 
 def _check_new(digest: str, verdict: SubmissionVerdict, before: Iterable[SubmissionVerdict]) -> None:
-    """Raise `BadSubmission` if the weights are already an accepted entry of the track."""
+    """Raise `BadSubmission` if the weights or the settings of a training are already an accepted entry of the track."""
     for one in before:
         if one.accepted and (one.track, one.weights_sha256) == (verdict.track, digest):
-            raise BadSubmission(f"these are the weights of {one.submission}: equal weights are one entry of a track")
+            raise BadSubmission(
+                f"{one.submission} has the same weights or the same settings of the training, which are one entry of a "
+                "track: submit other ones"
+            )
 
 
 def limits_of(track: Track) -> LogLimits:

@@ -24,8 +24,8 @@ from agentgym_flow.rewards.credit import CREDIT, OFFICIAL_READS, credit_function
 from agentgym_flow.rewards.credit.comparison import Advantages, check_penalty
 from agentgym_flow.rewards.structure import WORKFLOW, StructureScore
 from agentgym_flow.training.conversation import checked_date
-from agentgym_flow.training.loss import Bounds
 from agentgym_flow.training.main_settings import NOT_USED
+from agentgym_flow.training.off_policy import Bounds
 from agentgym_flow.training.processes import isolated_state, processes, share_out
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig, check_rate, mapping
 
@@ -138,7 +138,7 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
             tokens. For servers `vllm_server_timeout` is the number of seconds after which a silent one counts as down.
 
     `vllm_importance_sampling_correction` corrects for turns sampled by older weights or another backend, vLLM or not
-    (see `agentgym_flow.training.loss`); `vllm_importance_sampling_mode`, `_clip_min` and `_clip_max` configure
+    (see `agentgym_flow.training.off_policy`); `vllm_importance_sampling_mode`, `_clip_min` and `_clip_max` configure
     it. Turns sampled by the model in training itself need no correction.
 
     `save_strategy="steps"` writes a checkpoint every `save_steps` optimizer steps and keeps the last

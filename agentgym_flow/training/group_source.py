@@ -2,7 +2,7 @@
 
 A trainer requests batch 0, 1, 2, ... `OwnRollout` plays each batch on request with the current weights. Another source
 may have batches played in advance elsewhere, with older weights. Every turn records the version of the weights
-(`turn.output.version`), for which the trainer corrects (see `agentgym_flow.training.loss`).
+(`turn.output.version`), for which the trainer corrects (see `agentgym_flow.training.off_policy`).
 
 An episode is *lost* if the environment or the policy raised in it. It says nothing about the policy, so lost episodes
 are neither trained on nor compared with, and their groups continue without them. If an episode is compared within its

@@ -45,15 +45,13 @@ from agentgym_flow.training.group_source import (
     without_lost,
 )
 from agentgym_flow.training.loss import (
-    Mismatch,
     batch_logprobs,
     completion_logprobs,
-    corrected,
     merged_loss,
     next_logprobs,
     passes_by_length,
-    staleness,
 )
+from agentgym_flow.training.off_policy import Mismatch, corrected, staleness
 from agentgym_flow.training.optim import linear_decay, muon_of
 from agentgym_flow.training.policy import (
     check_answers,

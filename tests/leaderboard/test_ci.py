@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -228,3 +229,10 @@ def test_the_command_writes_its_verdict_and_fails_when_it_refuses(git: Git, tmp_
     result = CliRunner().invoke(app, [*line, "--jobs", "0"])
     assert result.exit_code == 1
     assert "Refused" in result.output
+
+
+def test_the_workflow_replays_nothing_without_the_sandbox() -> None:
+    workflow = (Path(__file__).parents[2] / ".github/workflows/leaderboard.yml").read_text("utf-8")
+    commands = re.findall(r"agentgym-flow leaderboard (?:ci|publish)\b[^&\n]*", workflow)
+    assert len(commands) >= 2
+    assert all("--require-sandbox" in command for command in commands), commands

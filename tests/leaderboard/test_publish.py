@@ -115,7 +115,7 @@ def test_fresh_tasks_come_from_the_weights_and_equal_weights_are_one_entry(tmp_p
     assert later["other"].accepted
     assert later["other"].season != found[1].season
     assert later["copy"].reason is not None
-    assert later["copy"].reason.message.startswith(f"these are the weights of {TRACK}/2026-11-23-mine")
+    assert later["copy"].reason.message.startswith(f"{TRACK}/2026-11-23-mine has the same weights")
     replace(track(), name="another").write(root / "tracks" / "another.json")
     submit(root, "mine", "a", to="another")
     assert published(root)[0]["mine"].accepted, "on another track they are another entry"

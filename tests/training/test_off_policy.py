@@ -16,7 +16,8 @@ from agentgym_flow.episodes import Episode, Group
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.group_source import GroupBatch, GroupSource
-from agentgym_flow.training.loss import MODES, Bounds, Mismatch, batch_logprobs, corrected
+from agentgym_flow.training.loss import batch_logprobs
+from agentgym_flow.training.off_policy import MODES, Bounds, Mismatch, corrected
 from agentgym_flow.training.rows import TrainingRow, collate, collate_merged, merge
 from agentgym_flow.training.trainer import AgentTrainer
 
