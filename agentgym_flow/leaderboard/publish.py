@@ -202,7 +202,7 @@ def _keep_played(root: Path, verdict: SubmissionVerdict, make_policy: MakePolicy
             for one in rollout(policy, lambda: make_text_env(track.env_id, **settings), specs, num_envs=len(specs)):
                 score = float(one.success) if track.metric == "success" else one.score
                 if ends[one.task, one.attempt] == (score, len(one.turns)):
-                    kept.append(dataclasses.replace(LoggedEpisode.of(one), meta=None))
+                    kept.append(dataclasses.replace(LoggedEpisode.of(one).for_board(), meta=None))
     except AgentGymFlowError:
         kept = []
     write_log(played_file(entry), kept)
