@@ -404,7 +404,7 @@ def _rows(
         except BadLog as error:
             yield name, index, error
             continue
-        if reader is _eto and not episode.names and (stem := Path(name).stem).isdigit() and len(stem) < 10:
+        if reader is _eto and (stem := Path(name).stem).isdigit() and len(stem) < 10:
             episode.names.append(int(stem))
         yield name, index, episode
 

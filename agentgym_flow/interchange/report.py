@@ -6,11 +6,12 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from agentgym_flow import data as registry
+from agentgym_flow._util.values import finite
 from agentgym_flow.core import SPLITS, TextEnv, check_positive, make_text_env
 from agentgym_flow.data import DataSet
 from agentgym_flow.episodes import LoggedEpisode, LogLimits, LogWriter
@@ -92,40 +93,22 @@ class ImportReport:
             "num_tasks": self.num_tasks,
             "episodes": len(self.episodes) + len(self.unreadable),
             "imported": len(self.imported),
-            "unreadable": [{"where": one.where, "why": one.why} for one in self.unreadable],
-            "unidentified": [{"where": one.where, "why": one.why} for one in self.unidentified],
             "repeated": [{"task": task, "where": where} for task, where in sorted(self.repeated.items())],
             "missing": self.missing,
-            "differing": [
-                {
-                    "where": one.where,
-                    "task": one.task,
-                    "differences": [
-                        {"step": d.step, "what": d.what, "recorded": d.logged, "replayed": d.replayed}
-                        for d in one.differences
-                    ],
-                }
-                for one in self.differing
-            ],
-            "unfinished": [
-                {"where": one.where, "task": one.task, "steps": one.steps} for one in self.identified if one.unfinished
-            ],
-            "ambiguous": [
-                {"where": one.where, "tasks": one.candidates} for one in self.identified if len(one.candidates) > 1
-            ],
             "left_out_turns": sum(one.left_out for one in self.episodes),
-            "recorded_success": None if math.isnan(self.recorded_success) else self.recorded_success,
-            "replayed_success": None if math.isnan(self.replayed_success) else self.replayed_success,
-            "results": [
-                {
-                    "where": one.where,
-                    "task": one.task,
-                    "recorded": one.recorded,
-                    "success": one.success,
-                    "score": one.score,
-                }
-                for one in self.identified
-            ],
+            "recorded_success": finite(self.recorded_success),
+            "replayed_success": finite(self.replayed_success),
+            **{name: [asdict(one) for one in verdicts] for name, verdicts in self._lists().items()},
+        }
+
+    def _lists(self) -> dict[str, list[EpisodeVerdict]]:
+        return {
+            "unreadable": self.unreadable,
+            "unidentified": self.unidentified,
+            "differing": self.differing,
+            "unfinished": [one for one in self.identified if one.unfinished],
+            "ambiguous": [one for one in self.identified if len(one.candidates) > 1],
+            "results": self.identified,
         }
 
 

@@ -6,6 +6,7 @@ import copy
 import json
 import random
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from agentgym_flow.episodes import read_log, write_log
 from agentgym_flow.errors import BadLog, UnknownOption
 from agentgym_flow.interchange import import_log
 from agentgym_flow.replay import verify_log
+from agentgym_flow.testing.example import CaveEnv
 
 
 def test_an_episode_of_another_split_is_named(tmp_path: Path) -> None:
@@ -75,7 +77,7 @@ def test_a_start_in_the_middle_is_a_second_attempt(tmp_path: Path) -> None:
     path.write_text(json.dumps([row]), "utf-8")
     (one,) = report_on("agentgym", path, ALFWORLD)["differing"]
     assert one["differences"][0]["what"] == "merged attempts"
-    assert one["differences"][0]["recorded"] == "the episode starts again after step 1"
+    assert one["differences"][0]["logged"] == "the episode starts again after step 1"
 
 
 def test_the_numbers_of_steps_have_no_gap(tmp_path: Path) -> None:
@@ -133,6 +135,16 @@ def test_a_line_of_our_log_in_another_format_is_lossless(tmp_path: Path) -> None
     changed[1].observations[0] += " a vase"
     report = report_on("inspect", inspect(tmp_path, changed, lines=True), WEBSHOP)
     assert [one["task"] for one in report["differing"]] == [1]
+
+
+def test_other_environments_are_identified_by_their_first_observation(tmp_path: Path) -> None:
+    env = CaveEnv(split="valid")
+    texts = Counter(env.reset(options={"task": task})[0] for task in range(env.num_tasks))
+    tasks = [task for task in range(env.num_tasks) if texts[env.reset(options={"task": task})[0]] == 1][1::-1]
+    log = [play(env, task) for task in tasks]
+    report = report_on("atif", atif(tmp_path, log), env.env_id, split="valid")
+    assert report["ok"], report["unidentified"] or report["differing"]
+    assert [one["task"] for one in report["results"]] == tasks
 
 
 # ---------------------------------------------------------------- ReAct
@@ -254,7 +266,7 @@ def test_sessions_of_webshop_count_the_official_goals(tmp_path: Path, sample_dat
     limit = log[1].start.rpartition("lower than ")[2].split()[0]
     (path / "4.json").write_text(text.replace(f"lower than {limit}", "lower than 35.00"), "utf-8")
     (one,) = report_on("eto", path, WEBSHOP, env_kwargs=kwargs)["differing"]
-    assert one["differences"] == [{"step": 0, "what": "price limit", "recorded": "35.00", "replayed": limit}]
+    assert one["differences"] == [{"step": 0, "what": "price limit", "logged": "35.00", "replayed": limit}]
     (path / "3.json").rename(path / "777.json")
     (other,) = report_on("eto", path, WEBSHOP, env_kwargs=kwargs)["unidentified"]
     assert "session 777 is not in split 'test'; it is task 277 of split 'train'" in other["why"]
