@@ -53,6 +53,7 @@ class EpisodeVerdict:
         left_out: turns whose action did not reach the environment, such as thoughts.
         steps: the number of steps that were played again.
         recorded: success as recorded, if it is.
+        recorded_score: the total reward or final score as recorded, if it is.
         success: success as played again.
         score: the score as played again.
         candidates: the tasks that it fits equally well.
@@ -67,6 +68,7 @@ class EpisodeVerdict:
     left_out: int = 0
     steps: int = 0
     recorded: bool | None = None
+    recorded_score: float | None = None
     success: bool = False
     score: float = 0.0
     candidates: list[int] = field(default_factory=list)
@@ -187,7 +189,7 @@ class Court:
             found = {MERGED: Divergence(first, MERGED, transcript.merged), **found}
         verdict.differences += found.values()
         verdict.differences += _claims(recorded, transcript, episode)
-        verdict.recorded = recorded_success(recorded)
+        verdict.recorded, verdict.recorded_score = recorded_success(recorded), recorded.reward
         return verdict, episode
 
     def judge_all(

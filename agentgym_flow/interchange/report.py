@@ -78,6 +78,12 @@ class ImportReport:
         """The success rate as played again, of the identified episodes; NaN if there are none."""
         return _mean(one.success for one in self.identified)
 
+    def scores(self, *, recorded: bool) -> list[float]:
+        """Return the scores as recorded, of the episodes that record one, or those of the replays."""
+        if recorded:
+            return [one.recorded_score for one in self.episodes if one.recorded_score is not None]
+        return [one.score for one in self.identified]
+
     @property
     def ok(self) -> bool:
         """Whether every episode was read, identified, played once per attempt, and replays as recorded."""
@@ -98,6 +104,8 @@ class ImportReport:
             "left_out_turns": sum(one.left_out for one in self.episodes),
             "recorded_success": finite(self.recorded_success),
             "replayed_success": finite(self.replayed_success),
+            "recorded_score": finite(_mean(self.scores(recorded=True))),
+            "replayed_score": finite(_mean(self.scores(recorded=False))),
             **{name: [asdict(one) for one in verdicts] for name, verdicts in self._lists().items()},
         }
 
@@ -112,7 +120,7 @@ class ImportReport:
         }
 
 
-def _mean(values: Iterable[bool]) -> float:
+def _mean(values: Iterable[float]) -> float:
     known = list(values)
     return sum(known) / len(known) if known else math.nan
 
@@ -222,7 +230,8 @@ def _judge(
         tasks, why = [], "it has no action"
     if not tasks:
         why += others.mention(recorded, transcript)
-        return EpisodeVerdict(str(recorded), why=why, recorded=recorded_success(recorded)), None
+        claim = recorded_success(recorded)
+        return EpisodeVerdict(str(recorded), why=why, recorded=claim, recorded_score=recorded.reward), None
     verdict, episode = court.judge_all(recorded, transcript, tasks)
     return verdict, LoggedEpisode.of(episode)
 
@@ -233,7 +242,7 @@ def _judge_line(
     """Judge an episode with a line of our own log, as `verify` does; and its texts, if the format has them."""
     logged, env = recorded.logged, court.env
     assert logged is not None
-    verdict = EpisodeVerdict(str(recorded), recorded=logged.success)
+    verdict = EpisodeVerdict(str(recorded), recorded=logged.success, recorded_score=logged.score)
     for what, own, other in (("environment", env.env_id, logged.env_id), ("split", env.split, logged.split)):
         if own != other:
             verdict.why = f"it was played in {what} {other!r:.80}, not {own!r}"
@@ -247,7 +256,8 @@ def _judge_line(
     verdict.task, verdict.steps = logged.task, len(logged.actions)
     verdict.success, verdict.score = outcome.success, outcome.score
     verdict.unfinished = not (outcome.terminated or outcome.truncated)
-    verdict.recorded = logged.success if recorded_success(recorded) is None else recorded_success(recorded)
+    if verdict.recorded is None:
+        verdict.recorded, verdict.recorded_score = logged.success, logged.score
     if apart is not None:
         verdict.differences.insert(0, replace(apart, what=f"line of the log: {apart.what}"))
         return verdict, None

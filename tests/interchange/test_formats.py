@@ -171,7 +171,7 @@ def bracketed(env: Any) -> str:
 
 def react_notebook(folder: Path, tasks: range) -> Path:
     """Write what ReAct's notebook prints, refused clicks and thoughts included."""
-    env, text = make_text_env(WEBSHOP, split="test"), ""
+    env, text, total = make_text_env(WEBSHOP, split="test"), "", 0.0
     for number, task in enumerate(tasks):
         env.reset(seed=0, options={"task": task})
         text += f"-----------------\n{number}\nAction: reset\nObservation: {bracketed(env)}\n\n"
@@ -181,11 +181,12 @@ def react_notebook(folder: Path, tasks: range) -> Path:
             if env.game.page == "search_results":
                 text += "Action: click[Next >]\nObservation: Invalid action!\n\n"
             env.step(action)
+            total += env.score()
             said = f"You have clicked {action[6:-1]}." if action[6:-1] in env.game.options.values() else bracketed(env)
             if not env.playing:
                 said = f"Your score (min 0.0, max 1.0): {env.score()}"
             text += f"Action: {action}\nObservation: {said}\n\n"
-        text += f"{number + 1} 1.0 1.0 0.0\n-------------\n"
+        text += f"{number + 1} {total / (number + 1)} 1.0 0.0\n-------------\n"
     outputs = [{"output_type": "stream", "name": "stdout", "text": text.splitlines(keepends=True)}]
     path = folder / "WebShop.ipynb"
     path.write_text(
@@ -198,7 +199,7 @@ def test_the_notebook_of_react_is_read(tmp_path: Path) -> None:
     path = react_notebook(tmp_path, range(4))
     report = report_on("react", path, WEBSHOP)
     assert report["ok"], report["differing"]
-    assert report["imported"] == 4
+    assert (report["imported"], report["recorded_success"], report["recorded_score"]) == (4, 1.0, 1.0)
     path.write_text(path.read_text("utf-8").replace("(min 0.0, max 1.0): 1.0", "(min 0.0, max 1.0): 0.75", 1), "utf-8")
     assert [one["task"] for one in report_on("react", path, WEBSHOP)["differing"]] == [0]
 
