@@ -65,7 +65,7 @@ def import_(
         typer.echo(json.dumps(report.as_dict(), indent=1))
     else:
         _show(report)
-        if out is not None:
+        if out is not None and report.imported:
             note(f"wrote {out}; check it with: {environments.check_command(out, kwargs, env_id)}")
     if not report.ok:
         raise typer.Exit(1)

@@ -150,7 +150,7 @@ def import_log(
         mapping: a JSON file with the games that indices mean: a list of paths or of entries with `task_type` and
             `task_id`, or an object of such lists.
         attempts: how many episodes of a task are expected.
-        out: a new log of the episodes that replay.
+        out: a new log of the episodes that replay; it is not written if none does.
         on_episode: called with the number of episodes judged so far.
 
     Raises:
@@ -174,7 +174,7 @@ def import_log(
         lines = _judge_all(court, readable, found, report, kwargs, on_episode)
         _assign(court, readable, found, report, lines, attempts)
         _count(report, readable, attempts)
-    if out is not None:
+    if out is not None and lines:
         with LogWriter(out) as writer:
             for recorded, verdict in zip(readable, report.episodes, strict=True):
                 if (line := lines.get(id(verdict))) is not None:

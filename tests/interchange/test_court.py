@@ -61,7 +61,7 @@ def steps_off(one: Played, *places: int) -> None:
     """Remove steps, counted from 0, as if they had never been recorded."""
     for place in places:
         for part in (one.actions, one.observations, one.rewards, one.done, one.rounds):
-            del part[place]  # type: ignore[attr-defined]
+            del part[place]
 
 
 def differs(report: dict[str, Any], *kinds: str) -> bool:

@@ -171,7 +171,8 @@ def bracketed(env: Any) -> str:
 
 def react_notebook(folder: Path, tasks: range) -> Path:
     """Write what ReAct's notebook prints, refused clicks and thoughts included."""
-    env, text, total = make_text_env(WEBSHOP, split="test"), "", 0.0
+    env: Any = make_text_env(WEBSHOP, split="test")
+    text, total = "", 0.0
     for number, task in enumerate(tasks):
         env.reset(seed=0, options={"task": task})
         text += f"-----------------\n{number}\nAction: reset\nObservation: {bracketed(env)}\n\n"
@@ -292,7 +293,7 @@ def test_the_134_games_of_the_unseen_split(tmp_path: Path, sample_data: Path) ->
 def test_a_bad_episode_does_not_end_the_import(tmp_path: Path, form: str) -> None:
     path = WRITERS[form](tmp_path, clean(ALFWORLD)[:3])
     rows = json.loads(path.read_text("utf-8")) if path.suffix == ".json" else path.read_text("utf-8").splitlines()
-    bad = [7, None, "x", [], {}, {"conversations": 3}, {"input": [], "output": ""}, {"steps": [{}]}]
+    bad: list[Any] = [7, None, "x", [], {}, {"conversations": 3}, {"input": [], "output": ""}, {"steps": [{}]}]
     if path.suffix == ".json":
         path.write_text(json.dumps([*bad, *rows]), "utf-8")
     else:
@@ -317,7 +318,9 @@ def test_a_file_that_is_cut_off_gives_what_is_left(tmp_path: Path, form: str) ->
 def mutated(value: Any, rng: random.Random) -> Any:
     """Return a copy of a document in which one part is another value."""
     value = copy.deepcopy(value)
-    junk = rng.choice([None, 1, -1, 0.5, 10**40, "x", "", [], {}, [[]], {"role": 1}, True, "\ud800", "<action>" * 99])
+    junk: Any = rng.choice(
+        [None, 1, -1, 0.5, 10**40, "x", "", [], {}, [[]], {"role": 1}, True, "\ud800", "<action>" * 99]
+    )
     place, key = value, None
     for _ in range(rng.randrange(1, 9)):
         inner = place if key is None else place[key]
