@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated
 
 import typer
@@ -64,7 +65,7 @@ def import_(
         typer.echo(json.dumps(report.as_dict(), indent=1))
     else:
         _show(report)
-        if out is not None:
+        if out is not None and report.imported:
             note(f"wrote {out}; check it with: {environments.check_command(out, kwargs, env_id)}")
     if not report.ok:
         raise typer.Exit(1)
@@ -90,6 +91,7 @@ def _show(report: ImportReport) -> None:
         named = ", ".join(map(str, report.missing[:_SHOWN])) + (", ..." if len(report.missing) > _SHOWN else "")
         say(f"missing: {len(report.missing)} of {report.num_tasks} tasks of split {report.split!r}: {named}")
     episodes = len(report.episodes) + len(report.unreadable)
+    scores = {"recorded": report.scores(recorded=True), "replayed": report.scores(recorded=False)}
     claims = sum(one.recorded is not None for one in report.episodes)
     show_facts(
         {
@@ -103,6 +105,7 @@ def _show(report: ImportReport) -> None:
             "turns left out": f"{sum(one.left_out for one in report.episodes):,} thoughts and texts without an action",
             "success, recorded": _rate(report.recorded_success, claims),
             "success, replayed": _rate(report.replayed_success, len(report.identified)),
+            "mean score": ", ".join(f"{name} {fmean(one):.3f}" for name, one in scores.items() if one) or "none",
         }
     )
 

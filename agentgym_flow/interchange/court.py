@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.episodes import Episode, EpisodeRecorder, PolicyOutput
-from agentgym_flow.interchange.dialects import dialect_of, refused, unwrapped
+from agentgym_flow.interchange.dialects import Dialect, dialect_of, refused, unwrapped
 from agentgym_flow.interchange.transcripts import RecordedEpisode, Utterance, action_in, played
 from agentgym_flow.replay.stepping import Divergence
 
@@ -53,6 +53,7 @@ class EpisodeVerdict:
         left_out: turns whose action did not reach the environment, such as thoughts.
         steps: the number of steps that were played again.
         recorded: success as recorded, if it is.
+        recorded_score: the total reward or final score as recorded, if it is.
         success: success as played again.
         score: the score as played again.
         candidates: the tasks that it fits equally well.
@@ -67,6 +68,7 @@ class EpisodeVerdict:
     left_out: int = 0
     steps: int = 0
     recorded: bool | None = None
+    recorded_score: float | None = None
     success: bool = False
     score: float = 0.0
     candidates: list[int] = field(default_factory=list)
@@ -116,6 +118,9 @@ class Court:
             if others and not any(_EXAMPLE.search(one.text) for one in said[: others[-1] + 1]):
                 begin, goal, merged = others[0], starts[0][1].goal, "the record goes on with another task"
         beginning = said[begin].text if 0 <= begin < len(said) else ""
+        start = self.dialect.start(beginning)
+        if start is None or start.scene is None:
+            goal = "" if type(self.dialect) is not Dialect else unwrapped(beginning)
         turns, spoken, after = list[RecordedTurn](), 0, said[begin + 1 :]
         for n, one in enumerate(after):
             follows = after[n + 1] if n + 1 < len(after) and not after[n + 1].by_agent else None
@@ -142,7 +147,7 @@ class Court:
         if unknown:
             return [], unknown
         if not transcript.goal:
-            return [], "it names no task that is known here, and shows no goal"
+            return [], "it names no task that is known here, and does not show its goal and first observation"
         if self._tasks is None:
             self._tasks = defaultdict(list)
             for task, goal in enumerate(self.dialect.goals(self.env)):
@@ -184,7 +189,7 @@ class Court:
             found = {MERGED: Divergence(first, MERGED, transcript.merged), **found}
         verdict.differences += found.values()
         verdict.differences += _claims(recorded, transcript, episode)
-        verdict.recorded = recorded_success(recorded)
+        verdict.recorded, verdict.recorded_score = recorded_success(recorded), recorded.reward
         return verdict, episode
 
     def judge_all(

@@ -48,22 +48,23 @@ def refused(said: str) -> bool:
 
 
 class Start(NamedTuple):
-    """The start of an episode: the goal, and the first observation without the goal; empty if it is not shown."""
+    """The start of an episode: the goal, and the first observation without the goal; None if it is not shown."""
 
     goal: str
-    scene: str
+    scene: str | None
 
 
 class Dialect:
     """The dialect of environments without a known benchmark: observations are shown unchanged, also within a prompt."""
 
     def start(self, said: str) -> Start | None:
-        """Return the last start of an episode in a text; None if it has none."""
+        """Return the last start of an episode in a text; None if it has none. By default, none can be told apart."""
         return None
 
     def goals(self, env: TextEnv) -> list[str]:
-        """Return the goal of every task in the form of `start`; empty if goals do not identify tasks."""
-        return []
+        """Return the goal of every task in the form of `start`; by default, all of its first observation."""
+        observations = (env.reset(seed=task, options={"task": task})[0] for task in range(env.num_tasks))
+        return [" ".join(observation.split()) for observation in observations]
 
     def task(self, env: TextEnv, name: str | int, mapping: Sequence[str | int]) -> int | str | None:
         """Return the task that a name means, a text that says why there is none, or None if it names no task."""
@@ -103,7 +104,7 @@ class _ALFWorld(Dialect):
         if not tasks:
             return None
         _, room, rest = said[: tasks[-1].start()].rpartition(_ROOM)
-        return Start(_goal(tasks[-1][1]), " ".join((room + rest).split()) if room else "")
+        return Start(_goal(tasks[-1][1]), " ".join((room + rest).split()) if room else None)
 
     def goals(self, env: TextEnv) -> list[str]:
         assert isinstance(env, ALFWorldEnv)
@@ -131,10 +132,11 @@ class _ALFWorld(Dialect):
         start, mine = self.start(said), self.start(ours)
         assert mine is not None  # every game states its task
         if start is None:
-            return ("first observation", unwrapped(said), mine.scene)
+            return ("first observation", unwrapped(said), mine.scene or "")
         if start.goal != mine.goal:
             return ("goal", start.goal, mine.goal)
-        return ("first observation", start.scene, mine.scene) if start.scene and start.scene != mine.scene else None
+        alike = start.scene in (None, mine.scene)
+        return None if alike else ("first observation", start.scene or "", mine.scene or "")
 
     def action(self, env: TextEnv, action: str) -> str:
         assert isinstance(env, ALFWorldEnv)

@@ -38,7 +38,7 @@ OURS = "agentgym_flow"
 """The key of the free fields of other formats under which our exporters put the line of the log."""
 
 
-class Call(msgspec.Struct):
+class ToolCall(msgspec.Struct):
     """A tool call, with the field names of all formats."""
 
     function: str = ""
@@ -83,7 +83,7 @@ def _call(calls: list[Any], where: str) -> str:
     first = calls[0]
     if isinstance(first, Mapping) and isinstance(inner := first.get("function"), Mapping):  # as OpenAI nests it
         first = {"function": inner.get("name"), "arguments": inner.get("arguments")}
-    call = typed(first, Call, BadLog, where)
+    call = typed(first, ToolCall, BadLog, where)
     return called(call.function or call.function_name, call.arguments)
 
 
@@ -207,9 +207,7 @@ def _agentgym(row: Any, where: str) -> RecordedEpisode:
     episode = RecordedEpisode("", 0, _messages(chat, where), _names(row, *GAME, "item_id", "index", "session_id"))
     # The number of a row does not name a task.
     episode.names += [one for one in _names(row, "id") if isinstance(one, str) and not one.isdigit()]
-    episode.reward = _number(typed({"reward": row.get("reward")}, Meta, BadLog, where).reward)
-    success = row.get("success")
-    episode.success = success if isinstance(success, bool) else None
+    _add_results(episode, {key: row.get(key) for key in ("success", "reward")}, where)
     return episode
 
 
@@ -274,7 +272,7 @@ class AtifStep(msgspec.Struct):
     step_id: int
     source: str
     message: str | list[Any] | None = None
-    tool_calls: list[Call] | None = None
+    tool_calls: list[ToolCall] | None = None
     observation: dict[str, Any] | None = None
     extra: dict[str, Any] | None = None
 
@@ -288,7 +286,7 @@ class Atif(msgspec.Struct):
     extra: dict[str, Any] | None = None
 
 
-class Results(msgspec.Struct):
+class FinalResults(msgspec.Struct):
     """The results at the end, in a free field."""
 
     success: Number | None = None
@@ -306,7 +304,7 @@ def _atif(row: Any, where: str) -> RecordedEpisode:
     episode.names = [*_names({**row, "extra": extra}, "task", "session", "session_id", "task_id", *GAME)]
     _add_results(episode, ends, where)
     for step in found.steps:
-        reward = typed({"reward": (step.extra or {}).get("reward")}, Results, BadLog, where).reward
+        reward = typed({"reward": (step.extra or {}).get("reward")}, FinalResults, BadLog, where).reward
         if step.source == "agent":
             said = _message({"role": "assistant", "content": step.message}, where)
             action = called(step.tool_calls[0].function_name, step.tool_calls[0].arguments) if step.tool_calls else None
@@ -333,7 +331,7 @@ def _with_line(episode: RecordedEpisode, free: Mapping[str, Any], where: str) ->
 
 
 def _add_results(episode: RecordedEpisode, ends: Any, where: str) -> None:
-    ends = typed(ends if isinstance(ends, Mapping) else {}, Results, BadLog, where)
+    ends = typed(ends if isinstance(ends, Mapping) else {}, FinalResults, BadLog, where)
     episode.success = None if ends.success is None else float(ends.success) == 1
     episode.reward = _number(ends.score if ends.reward is None else ends.reward)
 
@@ -406,7 +404,7 @@ def _rows(
         except BadLog as error:
             yield name, index, error
             continue
-        if reader is _eto and not episode.names and (stem := Path(name).stem).isdigit() and len(stem) < 10:
+        if reader is _eto and (stem := Path(name).stem).isdigit() and len(stem) < 10:
             episode.names.append(int(stem))
         yield name, index, episode
 

@@ -6,11 +6,12 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from agentgym_flow import data as registry
+from agentgym_flow._util.values import finite
 from agentgym_flow.core import SPLITS, TextEnv, check_positive, make_text_env
 from agentgym_flow.data import DataSet
 from agentgym_flow.episodes import LoggedEpisode, LogLimits, LogWriter
@@ -77,6 +78,12 @@ class ImportReport:
         """The success rate as played again, of the identified episodes; NaN if there are none."""
         return _mean(one.success for one in self.identified)
 
+    def scores(self, *, recorded: bool) -> list[float]:
+        """Return the scores as recorded, of the episodes that record one, or those of the replays."""
+        if recorded:
+            return [one.recorded_score for one in self.episodes if one.recorded_score is not None]
+        return [one.score for one in self.identified]
+
     @property
     def ok(self) -> bool:
         """Whether every episode was read, identified, played once per attempt, and replays as recorded."""
@@ -92,44 +99,28 @@ class ImportReport:
             "num_tasks": self.num_tasks,
             "episodes": len(self.episodes) + len(self.unreadable),
             "imported": len(self.imported),
-            "unreadable": [{"where": one.where, "why": one.why} for one in self.unreadable],
-            "unidentified": [{"where": one.where, "why": one.why} for one in self.unidentified],
             "repeated": [{"task": task, "where": where} for task, where in sorted(self.repeated.items())],
             "missing": self.missing,
-            "differing": [
-                {
-                    "where": one.where,
-                    "task": one.task,
-                    "differences": [
-                        {"step": d.step, "what": d.what, "recorded": d.logged, "replayed": d.replayed}
-                        for d in one.differences
-                    ],
-                }
-                for one in self.differing
-            ],
-            "unfinished": [
-                {"where": one.where, "task": one.task, "steps": one.steps} for one in self.identified if one.unfinished
-            ],
-            "ambiguous": [
-                {"where": one.where, "tasks": one.candidates} for one in self.identified if len(one.candidates) > 1
-            ],
             "left_out_turns": sum(one.left_out for one in self.episodes),
-            "recorded_success": None if math.isnan(self.recorded_success) else self.recorded_success,
-            "replayed_success": None if math.isnan(self.replayed_success) else self.replayed_success,
-            "results": [
-                {
-                    "where": one.where,
-                    "task": one.task,
-                    "recorded": one.recorded,
-                    "success": one.success,
-                    "score": one.score,
-                }
-                for one in self.identified
-            ],
+            "recorded_success": finite(self.recorded_success),
+            "replayed_success": finite(self.replayed_success),
+            "recorded_score": finite(_mean(self.scores(recorded=True))),
+            "replayed_score": finite(_mean(self.scores(recorded=False))),
+            **{name: [asdict(one) for one in verdicts] for name, verdicts in self._lists().items()},
+        }
+
+    def _lists(self) -> dict[str, list[EpisodeVerdict]]:
+        return {
+            "unreadable": self.unreadable,
+            "unidentified": self.unidentified,
+            "differing": self.differing,
+            "unfinished": [one for one in self.identified if one.unfinished],
+            "ambiguous": [one for one in self.identified if len(one.candidates) > 1],
+            "results": self.identified,
         }
 
 
-def _mean(values: Iterable[bool]) -> float:
+def _mean(values: Iterable[float]) -> float:
     known = list(values)
     return sum(known) / len(known) if known else math.nan
 
@@ -159,7 +150,7 @@ def import_log(
         mapping: a JSON file with the games that indices mean: a list of paths or of entries with `task_type` and
             `task_id`, or an object of such lists.
         attempts: how many episodes of a task are expected.
-        out: a new log of the episodes that replay.
+        out: a new log of the episodes that replay; it is not written if none does.
         on_episode: called with the number of episodes judged so far.
 
     Raises:
@@ -183,7 +174,7 @@ def import_log(
         lines = _judge_all(court, readable, found, report, kwargs, on_episode)
         _assign(court, readable, found, report, lines, attempts)
         _count(report, readable, attempts)
-    if out is not None:
+    if out is not None and lines:
         with LogWriter(out) as writer:
             for recorded, verdict in zip(readable, report.episodes, strict=True):
                 if (line := lines.get(id(verdict))) is not None:
@@ -239,7 +230,8 @@ def _judge(
         tasks, why = [], "it has no action"
     if not tasks:
         why += others.mention(recorded, transcript)
-        return EpisodeVerdict(str(recorded), why=why, recorded=recorded_success(recorded)), None
+        claim = recorded_success(recorded)
+        return EpisodeVerdict(str(recorded), why=why, recorded=claim, recorded_score=recorded.reward), None
     verdict, episode = court.judge_all(recorded, transcript, tasks)
     return verdict, LoggedEpisode.of(episode)
 
@@ -250,7 +242,7 @@ def _judge_line(
     """Judge an episode with a line of our own log, as `verify` does; and its texts, if the format has them."""
     logged, env = recorded.logged, court.env
     assert logged is not None
-    verdict = EpisodeVerdict(str(recorded), recorded=logged.success)
+    verdict = EpisodeVerdict(str(recorded), recorded=logged.success, recorded_score=logged.score)
     for what, own, other in (("environment", env.env_id, logged.env_id), ("split", env.split, logged.split)):
         if own != other:
             verdict.why = f"it was played in {what} {other!r:.80}, not {own!r}"
@@ -264,7 +256,8 @@ def _judge_line(
     verdict.task, verdict.steps = logged.task, len(logged.actions)
     verdict.success, verdict.score = outcome.success, outcome.score
     verdict.unfinished = not (outcome.terminated or outcome.truncated)
-    verdict.recorded = logged.success if recorded_success(recorded) is None else recorded_success(recorded)
+    if verdict.recorded is None:
+        verdict.recorded, verdict.recorded_score = logged.success, logged.score
     if apart is not None:
         verdict.differences.insert(0, replace(apart, what=f"line of the log: {apart.what}"))
         return verdict, None

@@ -254,7 +254,7 @@ def called(function: str, arguments: Any) -> str:
 _MARK = re.compile(r"^(?:(Thought|Think|Action|Act|Observation|Obs)\s*\d*\s*:|(>))[ \t]?(.*)$", re.DOTALL)
 _RULE = re.compile(r"^[-=]{3,}\s*$")
 _NUMBER = re.compile(r"^(?:(?:task|episode|session)\D{0,3})?(\d+)\s*$", re.IGNORECASE)
-_TALLY = re.compile(r"^\d+(?: [\d.]+){3}\s*$|^\d+ r [\d.]+ rs ")
+_TALLY = re.compile(r"^(\d{1,9}) ([\d.]{1,30}) [\d.]{1,30} [\d.]{1,30}\s*$|^\d+ r (\S+) rs \[")
 _TRIAL = re.compile(r"\S+-\S*-\S*-\S*-\d+/trial_T\d+_\d+")
 _RESULT = re.compile(r"^\W*(?:final |total )?(reward|score|success)\W{1,3}(true|false|[\d.]+)\W*$", re.IGNORECASE)
 _STARTS = ("You are in the middle of a room", "-= Welcome to TextWorld")
@@ -265,7 +265,7 @@ class _Text:
 
     def __init__(self) -> None:
         self.episodes: list[RecordedEpisode] = [RecordedEpisode("", 0)]
-        self.kind, self.lines = "", list[str]()
+        self.kind, self.lines, self.total = "", list[str](), 0.0
 
     def add(self, line: str, divided: bool) -> None:
         if mark := _MARK.match(line):
@@ -279,13 +279,18 @@ class _Text:
             self._begin()
         elif result := _RESULT.match(line):
             self.flush()
-            value = {"true": 1.0, "false": 0.0}.get(result[2].lower())
-            value = float(result[2].strip(".")) if value is None and result[2].count(".") < 2 else value
+            value = _value(result[2])
             if result[1].lower() == "success":
                 self.episodes[-1].success = value == 1
             else:
                 self.episodes[-1].reward = value
-        elif not _TALLY.match(line):
+        elif tally := _TALLY.match(line):  # ReAct prints the number of episodes and the mean reward until here
+            self.flush()
+            number, value = int(tally[1] or 0), _value(tally[2] or tally[3])
+            before, self.total = self.total, number * value if value is not None else self.total
+            if value is not None:
+                self.episodes[-1].reward = round(self.total - before, 6) if number else value
+        else:
             if (
                 line.startswith(_STARTS)
                 and not divided
@@ -314,6 +319,14 @@ class _Text:
     def _begin(self) -> None:
         if any(one.by_agent for one in self.episodes[-1].said):
             self.episodes.append(RecordedEpisode("", 0))
+
+
+def _value(word: str) -> float | None:
+    """Return a number or a truth value; None for any other word."""
+    try:
+        return {"true": 1.0, "false": 0.0}.get(word.lower()) if word[0] in "tTfF" else float(word.strip("."))
+    except ValueError:
+        return None
 
 
 def text_episodes(path: Path) -> Iterator[Found]:

@@ -6,6 +6,7 @@ import copy
 import json
 import random
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from agentgym_flow.episodes import read_log, write_log
 from agentgym_flow.errors import BadLog, UnknownOption
 from agentgym_flow.interchange import import_log
 from agentgym_flow.replay import verify_log
+from agentgym_flow.testing.example import CaveEnv
 
 
 def test_an_episode_of_another_split_is_named(tmp_path: Path) -> None:
@@ -75,7 +77,7 @@ def test_a_start_in_the_middle_is_a_second_attempt(tmp_path: Path) -> None:
     path.write_text(json.dumps([row]), "utf-8")
     (one,) = report_on("agentgym", path, ALFWORLD)["differing"]
     assert one["differences"][0]["what"] == "merged attempts"
-    assert one["differences"][0]["recorded"] == "the episode starts again after step 1"
+    assert one["differences"][0]["logged"] == "the episode starts again after step 1"
 
 
 def test_the_numbers_of_steps_have_no_gap(tmp_path: Path) -> None:
@@ -135,6 +137,16 @@ def test_a_line_of_our_log_in_another_format_is_lossless(tmp_path: Path) -> None
     assert [one["task"] for one in report["differing"]] == [1]
 
 
+def test_other_environments_are_identified_by_their_first_observation(tmp_path: Path) -> None:
+    env = CaveEnv(split="valid")
+    texts = Counter(env.reset(options={"task": task})[0] for task in range(env.num_tasks))
+    tasks = [task for task in range(env.num_tasks) if texts[env.reset(options={"task": task})[0]] == 1][1::-1]
+    log = [play(env, task) for task in tasks]
+    report = report_on("atif", atif(tmp_path, log), env.env_id, split="valid")
+    assert report["ok"], report["unidentified"] or report["differing"]
+    assert [one["task"] for one in report["results"]] == tasks
+
+
 # ---------------------------------------------------------------- ReAct
 def bracketed(env: Any) -> str:
     """Return the page of a shop in the brackets of ReAct's program."""
@@ -159,7 +171,8 @@ def bracketed(env: Any) -> str:
 
 def react_notebook(folder: Path, tasks: range) -> Path:
     """Write what ReAct's notebook prints, refused clicks and thoughts included."""
-    env, text = make_text_env(WEBSHOP, split="test"), ""
+    env: Any = make_text_env(WEBSHOP, split="test")
+    text, total = "", 0.0
     for number, task in enumerate(tasks):
         env.reset(seed=0, options={"task": task})
         text += f"-----------------\n{number}\nAction: reset\nObservation: {bracketed(env)}\n\n"
@@ -169,11 +182,12 @@ def react_notebook(folder: Path, tasks: range) -> Path:
             if env.game.page == "search_results":
                 text += "Action: click[Next >]\nObservation: Invalid action!\n\n"
             env.step(action)
+            total += env.score()
             said = f"You have clicked {action[6:-1]}." if action[6:-1] in env.game.options.values() else bracketed(env)
             if not env.playing:
                 said = f"Your score (min 0.0, max 1.0): {env.score()}"
             text += f"Action: {action}\nObservation: {said}\n\n"
-        text += f"{number + 1} 1.0 1.0 0.0\n-------------\n"
+        text += f"{number + 1} {total / (number + 1)} 1.0 0.0\n-------------\n"
     outputs = [{"output_type": "stream", "name": "stdout", "text": text.splitlines(keepends=True)}]
     path = folder / "WebShop.ipynb"
     path.write_text(
@@ -186,7 +200,7 @@ def test_the_notebook_of_react_is_read(tmp_path: Path) -> None:
     path = react_notebook(tmp_path, range(4))
     report = report_on("react", path, WEBSHOP)
     assert report["ok"], report["differing"]
-    assert report["imported"] == 4
+    assert (report["imported"], report["recorded_success"], report["recorded_score"]) == (4, 1.0, 1.0)
     path.write_text(path.read_text("utf-8").replace("(min 0.0, max 1.0): 1.0", "(min 0.0, max 1.0): 0.75", 1), "utf-8")
     assert [one["task"] for one in report_on("react", path, WEBSHOP)["differing"]] == [0]
 
@@ -254,7 +268,7 @@ def test_sessions_of_webshop_count_the_official_goals(tmp_path: Path, sample_dat
     limit = log[1].start.rpartition("lower than ")[2].split()[0]
     (path / "4.json").write_text(text.replace(f"lower than {limit}", "lower than 35.00"), "utf-8")
     (one,) = report_on("eto", path, WEBSHOP, env_kwargs=kwargs)["differing"]
-    assert one["differences"] == [{"step": 0, "what": "price limit", "recorded": "35.00", "replayed": limit}]
+    assert one["differences"] == [{"step": 0, "what": "price limit", "logged": "35.00", "replayed": limit}]
     (path / "3.json").rename(path / "777.json")
     (other,) = report_on("eto", path, WEBSHOP, env_kwargs=kwargs)["unidentified"]
     assert "session 777 is not in split 'test'; it is task 277 of split 'train'" in other["why"]
@@ -279,7 +293,7 @@ def test_the_134_games_of_the_unseen_split(tmp_path: Path, sample_data: Path) ->
 def test_a_bad_episode_does_not_end_the_import(tmp_path: Path, form: str) -> None:
     path = WRITERS[form](tmp_path, clean(ALFWORLD)[:3])
     rows = json.loads(path.read_text("utf-8")) if path.suffix == ".json" else path.read_text("utf-8").splitlines()
-    bad = [7, None, "x", [], {}, {"conversations": 3}, {"input": [], "output": ""}, {"steps": [{}]}]
+    bad: list[Any] = [7, None, "x", [], {}, {"conversations": 3}, {"input": [], "output": ""}, {"steps": [{}]}]
     if path.suffix == ".json":
         path.write_text(json.dumps([*bad, *rows]), "utf-8")
     else:
@@ -304,7 +318,9 @@ def test_a_file_that_is_cut_off_gives_what_is_left(tmp_path: Path, form: str) ->
 def mutated(value: Any, rng: random.Random) -> Any:
     """Return a copy of a document in which one part is another value."""
     value = copy.deepcopy(value)
-    junk = rng.choice([None, 1, -1, 0.5, 10**40, "x", "", [], {}, [[]], {"role": 1}, True, "\ud800", "<action>" * 99])
+    junk: Any = rng.choice(
+        [None, 1, -1, 0.5, 10**40, "x", "", [], {}, [[]], {"role": 1}, True, "\ud800", "<action>" * 99]
+    )
     place, key = value, None
     for _ in range(rng.randrange(1, 9)):
         inner = place if key is None else place[key]
