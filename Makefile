@@ -74,7 +74,6 @@ lint: $(VENV)/.dev ## check style, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	test ! -d leaderboards || $(BIN)/agentgym-flow leaderboard render --check
 
 docs: $(VENV)/.dev ## build the documentation into docs/_build, warnings as errors
 	$(BIN)/python -m sphinx -W --keep-going -q docs docs/_build

@@ -18,7 +18,7 @@ if (sys.argv[:1] == ["-m"] and ("-m", __name__) in pairwise(sys.orig_argv)) or (
 from typing import TYPE_CHECKING
 
 from agentgym_flow._util import __version__
-from agentgym_flow._util.exports import on_demand
+from agentgym_flow._util.importing import on_demand
 from agentgym_flow.envs import register_all
 
 if TYPE_CHECKING:

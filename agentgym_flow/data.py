@@ -22,8 +22,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from agentgym_flow._util.file_state import file_digest, files_below, state_of
-from agentgym_flow._util.files import write_atomically
+from agentgym_flow._util.files import file_digest, files_below, state_of, write_atomically
 from agentgym_flow._util.sharing import once
 from agentgym_flow.errors import BadData, BadSetting, UnknownData, shown
 

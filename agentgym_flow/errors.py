@@ -137,6 +137,10 @@ class BadSubmission(AgentGymFlowError, ValueError):
     """A submission to a leaderboard is malformed or breaks a rule; the message names the file and the rule."""
 
 
+class NotPublished(AgentGymFlowError, ValueError):
+    """Entries of a leaderboard have no verdict yet, or a verdict is damaged; the message names each with its cause."""
+
+
 class BadLevel(AgentGymFlowError, ValueError):
     """A level string or level file cannot be parsed; the message names the file and the line."""
 

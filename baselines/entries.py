@@ -2,8 +2,9 @@
 
     python -m baselines.entries --season s0 --work runs/entries
 
-Each entry is created by the commands that its page shows. Finished training runs are reused; the folders of
-interrupted ones are deleted. An entry replaces earlier ones of the same name on the same track.
+On official tasks, the submitted policies of another board play. Each entry is created by the commands that its page
+shows. Finished training runs are reused; the folders of interrupted ones are deleted. An entry replaces earlier ones of
+the same name on the same track.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentgym_flow.leaderboard.files import REFERENCE, ROOT, SUBMISSIONS, VERDICTS
-from agentgym_flow.leaderboard.submission import make_submission
+from agentgym_flow.leaderboard.submission import ABOUT, Submission, make_submission
 from agentgym_flow.training.config_file import algorithm_settings
 from agentgym_flow.training.run_folder import SUMMARY
 
@@ -39,12 +40,15 @@ class Board:
         env: the environment.
         settings: additional settings of the training runs; by default only the environment's settings file.
         layouts: algorithm -> layout, if it is not `turn`.
+        weights_of: for official tasks, which have no fresh ones: the board whose submitted weights play; nothing is
+            trained.
     """
 
     track: str
     env: str
     settings: Sequence[str] = ()
     layouts: dict[str, str] = field(default_factory=dict)
+    weights_of: str = ""
 
 
 BOARDS = (
@@ -58,6 +62,8 @@ BOARDS = (
         ),
     ),
     Board("alfworld", "ALFWorld-v0", ("--env_kwargs", '{"max_steps": 50}', "--max_steps", "80")),
+    Board("alfworld-seen", "ALFWorld-v0", weights_of="alfworld"),
+    Board("alfworld-unseen", "ALFWorld-v0", weights_of="alfworld"),
     Board("webshop", "WebShop-v0", ("--env_kwargs", '{"max_steps": 15}')),
     Board("search", "Search-v0"),
     Board("canvas", "Canvas-v0", layouts={"cwrpo": "conversation"}),
@@ -75,11 +81,17 @@ class LeaderboardEntry:
     submit: Sequence[str] = ()
 
 
-def entries(board: Board, work: Path) -> Iterator[LeaderboardEntry]:
+def entries(board: Board, season: str, work: Path, root: Path) -> Iterator[LeaderboardEntry]:
     """Yield the entries of a track; their runs are folders in `work`."""
     for policy, title in FIXED.items():
         yield LeaderboardEntry(f"{REFERENCE}{policy}", title, policy)
     trained_in = f"agentgym_flow/{board.env}"
+    if board.weights_of:
+        for folder in sorted((root / SUBMISSIONS / f"{board.weights_of}-{season}").glob("*-tiny-*")):
+            about = Submission.parse((folder / ABOUT).read_bytes())
+            submit = ("--badge", "replayed", "--prompt", about.prompt, "--trained-in", trained_in)
+            yield LeaderboardEntry(about.name, about.title, f"hf:{folder / 'policy'}", submit=submit)
+        return
     for algorithm in ("warm start", *ALGORITHMS):
         run = work / board.track / ("rewardflow" if algorithm == "warm start" else algorithm)
         folder, name = ("warm_start", "warm-start") if algorithm == "warm start" else ("checkpoint", algorithm)
@@ -155,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for board in BOARDS:
         if tracks and board.track not in tracks:
             continue
-        for entry in entries(board, asked.work):
+        for entry in entries(board, asked.season, asked.work, asked.root):
             if not chosen or entry.name in chosen:
                 make(board, entry, asked.season, asked.work, asked.root)
     _run("leaderboard", "publish", "--root", str(asked.root))

@@ -20,7 +20,7 @@ The paper divides by the standard deviation or by 1 (its F_norm) and finds 1 the
 never by similarity of texts. The released scripts also penalise invalid actions and the distance to the reference
 model: `--invalid_action_penalty 0.1 --beta 0.01`.
 
-The formula in code is in `agentgym_flow/rewards/credit/within_group.py`. `baselines/plain.py` is the whole loop without
+The formula in code is in `agentgym_flow/rewards/credit/comparison.py`. `baselines/plain.py` is the whole loop without
 the trainer. Launch it with any setting of the trainer as `--key value`:
 
     python -m baselines.gigpo --out runs/gigpo

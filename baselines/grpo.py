@@ -19,7 +19,7 @@ weight; the clipping is wider above than below (DAPO, 2025); and there is no KL 
 leave its warm start (`--beta 0.04` is the paper's). All baselines here share these choices, so that a comparison
 measures the estimators alone.
 
-The formula in code is in `agentgym_flow/rewards/credit/within_group.py`. `baselines/plain.py` is the whole loop without
+The formula in code is in `agentgym_flow/rewards/credit/comparison.py`. `baselines/plain.py` is the whole loop without
 the trainer. Launch it with any setting of the trainer as `--key value`:
 
     python -m baselines.grpo --out runs/grpo

@@ -17,7 +17,7 @@ minibatches of each batch, and therefore keep PPO's clipped objective, as the ot
 the ratio is 1 and the gradient is the paper's. `--steps_per_generation 1` with a `--per_device_train_batch_size` four
 times as large is the paper's single step.
 
-The formula in code is in `agentgym_flow/rewards/credit/within_group.py`. `baselines/plain.py` is the whole loop without
+The formula in code is in `agentgym_flow/rewards/credit/comparison.py`. `baselines/plain.py` is the whole loop without
 the trainer. Launch it with any setting of the trainer as `--key value`:
 
     python -m baselines.rloo --out runs/rloo

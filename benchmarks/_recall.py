@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.retrieval.passage import Retriever
+from agentgym_flow.retrieval.corpus import Retriever
 
 _BATCH = 64
 _WORD = re.compile(r"\w+|[^\w\s]")

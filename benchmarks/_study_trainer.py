@@ -23,8 +23,8 @@ from typing import Any
 
 from agentgym_flow.cli import main
 from agentgym_flow.dataflow import run
+from agentgym_flow.dataflow.batches import LeasedGroups
 from agentgym_flow.dataflow.batches.inbox import Inbox
-from agentgym_flow.dataflow.batches.source import LeasedGroups
 from agentgym_flow.training.group_source import GroupBatch
 
 RULE, TIMES, LOCK = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])

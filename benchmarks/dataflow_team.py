@@ -25,7 +25,7 @@ from _timing import print_header, print_row
 from numpy.typing import NDArray
 
 from agentgym_flow._util.intervals import interval_of_runs
-from agentgym_flow.dataflow.team import AFTER, BEFORE, Team
+from agentgym_flow.dataflow.run import AFTER, BEFORE, Team
 from agentgym_flow.training.models import quiet
 
 SEARCHER, ANSWERER = "searcher", "answerer"

@@ -32,7 +32,7 @@ from _timing import arguments, in_turns, print_header, print_row
 from agentgym_flow._util.endpoint import RequestThreads, Tries
 from agentgym_flow._util.openai_access import ChatEndpoint
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.envs.canvas.backends.server import ask_model
+from agentgym_flow.envs.canvas.backends.openai_compatible import ask_model
 from agentgym_flow.play import EnvPool, EpisodeSpec, PoolSlot
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.policies.openai_chat import OpenAIPolicy

@@ -33,9 +33,8 @@ import numpy as np
 from _timing import arguments, in_turns, print_header, print_row, seconds
 
 from agentgym_flow.retrieval.building import VECTORS
-from agentgym_flow.retrieval.corpus import MemoryCorpus
+from agentgym_flow.retrieval.corpus import MemoryCorpus, Passage
 from agentgym_flow.retrieval.encoder import Floats, MiniLMEncoder
-from agentgym_flow.retrieval.passage import Passage
 from agentgym_flow.retrieval.vectors import KINDS, Embeddings, FaissIndex, FlatIndex, VectorIndex, build_faiss
 
 HITS, BATCH, QUERIES = 10, 64, 500

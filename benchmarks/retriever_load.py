@@ -32,7 +32,7 @@ from _timing import arguments, print_header, print_row
 
 from agentgym_flow.core import Stream
 from agentgym_flow.retrieval.building import build_index
-from agentgym_flow.retrieval.passage import Passage, Retriever
+from agentgym_flow.retrieval.corpus import Passage, Retriever
 from agentgym_flow.retrieval.remote import RemoteRetriever
 from agentgym_flow.retrieval.server import percentile
 

@@ -25,8 +25,7 @@ from pathlib import Path
 from _recall import NeededTitles, Recall, TitleFinder, recall_at
 from _timing import arguments, print_header, print_row, seconds
 
-from agentgym_flow.retrieval.corpus import MemoryCorpus, read_corpus
-from agentgym_flow.retrieval.passage import Retriever
+from agentgym_flow.retrieval.corpus import MemoryCorpus, Retriever, read_corpus
 from agentgym_flow.retrieval.retrievers import LexicalRetriever
 
 KS = (1, 3, 5, 10)

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from agentgym_flow.envs.canvas.backends import server as canvas_server
+from agentgym_flow.envs.canvas.backends import openai_compatible as canvas_server
 
 Step = Callable[["Handler"], None]
 

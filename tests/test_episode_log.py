@@ -5,13 +5,24 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentgym_flow._util.signals import sigterm_raises
-from agentgym_flow.episodes import Episode, EpisodeRecorder, LoggedEpisode, LogWriter, read_log, scan_log, write_log
+from agentgym_flow.episodes import (
+    BOARD_SCHEMA,
+    Episode,
+    EpisodeRecorder,
+    LoggedEpisode,
+    LogWriter,
+    check_against,
+    read_log,
+    scan_log,
+    write_log,
+)
 from agentgym_flow.episodes.log import MAX_DEPTH
 from agentgym_flow.errors import BadLog
 from agentgym_flow.testing.example import CaveEnv
@@ -74,6 +85,38 @@ def test_fields_come_in_the_order_of_the_format(path: Path) -> None:
     assert second["recording"] == [{"answer": 1}, None, None]
     assert [len(link) for link in first["digests"]] == [16, 16]
     assert first["digest"].startswith(first["digests"][-1])
+
+
+def test_version_2_has_the_same_lines_without_the_digests_of_steps(path: Path) -> None:
+    spoken = play(1, "left", "right")
+    spoken.turns[0].output.completion = "go left"
+    spoken.meta["policy"] = "x"
+    logged = LoggedEpisode.of(spoken)
+    write_log(path, [logged, logged.for_board()])
+    first, second = (json.loads(line) for line in path.read_text().splitlines())
+    assert list(second) == [name for name in [*FIELDS, "completions", "meta"] if name != "digests"]
+    assert second == {name: value for name, value in first.items() if name != "digests"} | {"schema": BOARD_SCHEMA}
+    assert [*read_log(path)] == [logged, logged.for_board()]
+    assert logged.for_board().for_board() == logged.for_board()
+
+
+def test_a_log_of_version_2_belongs_to_the_one_it_was_made_from(path: Path) -> None:
+    played = [LoggedEpisode.of(episode) for episode in episodes()]
+    other = path.with_name("other.jsonl.gz")
+    write_log(path, played)
+    write_log(other, (episode.for_board() for episode in played))
+    check_against(other, path)
+    for lines, why in (
+        (played[:-1], "different numbers of episodes"),
+        ([*played, played[0]], "different numbers of episodes"),
+        ([*played[:3], replace(played[3], success=True), *played[4:]], f"task {played[3].task}, attempt 0, differs"),
+    ):
+        write_log(path, lines)
+        with pytest.raises(BadLog, match=why):
+            check_against(other, path)
+    path.write_text("no log\n")
+    with pytest.raises(BadLog, match="line 1: not JSON"):
+        check_against(other, path)
 
 
 def test_an_older_log_names_its_recording_tape(path: Path) -> None:
@@ -168,7 +211,11 @@ def test_a_small_archive_cannot_unpack_to_all_memory(tmp_path: Path) -> None:
         ("[" * 100_000, "nested too deeply"),
         ("3", "an episode is a JSON object, found int"),
         ("{}", "schema is None"),
-        (edited(schema="agentgym_flow.episode/2"), "schema is 'agentgym_flow.episode/2', this version reads"),
+        (edited(schema="agentgym_flow.episode/3"), "schema is 'agentgym_flow.episode/3', this version reads"),
+        (edited(schema=[]), "schema is [], this version reads"),
+        (edited(schema="agentgym_flow.episode/2"), "digests are in every line of 'agentgym_flow.episode/1', and in no"),
+        (edited(digests=...), "digests are in every line of 'agentgym_flow.episode/1'"),
+        (edited(digests=None), "field 'digests' must be list, found null"),
         (edited(task=...), "field 'task' is missing"),
         (edited(task="3"), "field 'task' must be int, found '3'"),
         (edited(seed=True), "field 'seed' must be int"),

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,18 @@ from agentgym_flow._util.intervals import (
 from agentgym_flow._util.values import finite
 from agentgym_flow.episodes import Episode, read_log
 from agentgym_flow.errors import BadSetting, UnknownData, UnknownEnvironment, UnknownOption, UnknownSplit
-from agentgym_flow.play import EpisodePlan, Evaluation, by_task_type, evaluate, paired_difference
+from agentgym_flow.play import (
+    AtK,
+    EpisodePlan,
+    Evaluation,
+    at_k,
+    best_of_k,
+    by_task_type,
+    evaluate,
+    paired_difference,
+    pass_at_k,
+    pass_hat_k,
+)
 from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, PolicyInput, PolicyOutput, RandomPolicy, make_policy
 from agentgym_flow.replay import verify_log
 from agentgym_flow.testing.example import CaveEnv
@@ -256,6 +269,70 @@ class TestSummary:
         for mixed in ([], test + train):
             with pytest.raises(BadSetting, match="one environment and split"):
                 Evaluation.of(mixed, "x")
+
+
+class TestAttempts:
+    @staticmethod
+    def of(*scores: Sequence[float], threshold: float = 1.0) -> list[Episode]:
+        """Episodes with these scores: of each task of the split, its attempts."""
+        _, episodes = evaluate(clumsy("mute", lambda _: ""), CAVE, num_episodes=len(scores))
+        made = []
+        for episode, attempts in zip(episodes, scores, strict=True):
+            for number, score in enumerate(attempts):
+                end = replace(episode.turns[-1], score=score, success=score >= threshold)
+                made.append(replace(episode, attempt=number, turns=[*episode.turns[:-1], end]))
+        return made
+
+    @staticmethod
+    def test_the_published_figures() -> None:
+        assert pass_at_k(5, 2, 3) == 0.9  # the plug-in estimate would be 0.784
+        assert pass_hat_k(5, 4, 3) == 0.4
+        assert best_of_k([0.0, 0.5, 1.0], 2) == pytest.approx((0.5 + 1 + 1) / 3)
+        assert [pass_at_k(4, c, 4) for c in range(5)] == [0, 1, 1, 1, 1]
+        assert [pass_hat_k(4, c, 4) for c in range(5)] == [0, 0, 0, 0, 1]
+        assert all(math.isnan(one) for one in (pass_at_k(2, 2, 3), pass_hat_k(2, 2, 3), best_of_k([1.0, 1.0], 3)))
+        for wrong in ((2, 3, 1), (2, -1, 1), (2, 1, 0)):
+            with pytest.raises(BadSetting):
+                pass_at_k(*wrong)
+
+    @staticmethod
+    @given(st.lists(st.sampled_from([0.0, 0.25, 0.999, 1.0]), min_size=1, max_size=7), st.integers(1, 7))
+    def test_figures_are_means_over_all_draws(scores: list[float], k: int) -> None:
+        draws = list(combinations(scores, k))
+        if not draws:
+            assert math.isnan(best_of_k(scores, k))
+            return
+        n, c = len(scores), scores.count(1.0)
+        assert best_of_k(scores, k) == pytest.approx(sum(map(max, draws)) / len(draws))
+        assert pass_at_k(n, c, k) == pytest.approx(sum(1.0 in draw for draw in draws) / len(draws))
+        assert pass_hat_k(n, c, k) == pytest.approx(sum(set(draw) == {1.0} for draw in draws) / len(draws))
+
+    def test_an_evaluation_has_them_by_task(self) -> None:
+        episodes = self.of([1, 1, 0, 0, 0], [0.999] * 5, [1] * 5)
+        found = Evaluation.of(episodes, "x")
+        assert [one.k for one in found.at_k] == [2, 3, 4, 5]
+        three = found.at_k[1]
+        assert three.pass_at_k == pytest.approx((0.9 + 0 + 1) / 3), "0.999 is no success"
+        assert three.pass_hat_k == pytest.approx(1 / 3)
+        assert three.best_of_k_oracle == pytest.approx((0.9 + 0.999 + 1) / 3)
+        assert three.pass_at_k_interval == bootstrap([0.9, 0.0, 1.0])
+        assert Evaluation.of(episodes, "x").as_dict()["at_k"][1]["pass_at_k"] == three.pass_at_k
+        one = AtK.of(episodes, 1)
+        assert one.pass_at_k == one.pass_hat_k == pytest.approx(found.success)
+
+    def test_equal_tasks_are_one_cluster(self) -> None:
+        episodes = self.of([1, 0], [1, 0], [0, 0])
+        for episode in episodes[2:4]:
+            episode.task_key = episodes[0].task_key
+        values, tasks = [1.0, 1.0, 0.0], ["a", "a", "b"]
+        assert at_k(episodes)[0].pass_at_k_interval == share_interval([value == 1 for value in values], tasks)
+
+    def test_too_few_attempts_give_no_figure(self) -> None:
+        assert Evaluation.of(self.of([1], [1, 1]), "x").at_k == ()
+        assert math.isnan(AtK.of(self.of([1], [1, 1]), 2).pass_at_k)
+        assert [one.k for one in at_k(self.of([1] * 20))] == [2, 3, 4, 5, 6, 7, 8, 16, 20]
+        with pytest.raises(BadSetting, match="need episodes"):
+            AtK.of([], 1)
 
 
 class TestTasks:

@@ -39,9 +39,9 @@ from agentgym_flow.policies import (
     PolicyOutput,
     RandomPolicy,
     ask,
+    load_policy,
     make_policy,
 )
-from agentgym_flow.policies.make import load_policy
 from agentgym_flow.replay import verify_log
 from agentgym_flow.testing.example import CaveEnv
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -18,6 +18,9 @@ T = TypeVar("T")
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 """The environment variable that holds the key, unless a client names another."""
+
+ANTHROPIC_KEY_VARIABLE = "ANTHROPIC_API_KEY"
+"""The environment variable that holds the key for Anthropic's protocol."""
 
 PROBE = "Say yes."
 """The prompt that checks whether a server which stopped answering is back."""
@@ -39,7 +42,9 @@ _HINTS = {
     503: "it is overloaded",
 }
 _OLD_LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"
-_WORDS = {_OLD_LIMIT: (_OLD_LIMIT, _NEW_LIMIT), "temperature": ("temperature",)}  # in refusals of these fields
+OPTIONAL = frozenset({_OLD_LIMIT, "temperature", "parallel_tool_calls"})
+"""The fields of a request for chat completions that a server may refuse."""
+
 _FULL = re.compile(r"context[ _-]?(length|size|window)|(prompt|input) is too long", re.IGNORECASE)
 _SECRET = re.compile(
     r"\bBearer\s+\S+|\b(?:sk|pk|rk|hf|gsk|xai|key)[-_][\w*.-]{6,}|(?<=://)[^/\s@]+(?=@)", re.IGNORECASE
@@ -47,29 +52,53 @@ _SECRET = re.compile(
 _ACCOUNT = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}  # header -> its variable
 
 
+def bearer(key: str) -> dict[str, str]:
+    """Return the headers that carry a key of OpenAI, and the account that it belongs to."""
+    account = {header: os.environ[name] for header, name in _ACCOUNT.items() if os.environ.get(name)}
+    return {"Authorization": f"Bearer {key}", **account}
+
+
 class ChatEndpoint(Endpoint):
     """A server of chat completions.
 
-    It learns from refusals with status 400 which fields the server accepts. One that rejects `max_tokens` gets
-    `max_completion_tokens`. One that rejects `temperature` gets none, and samples at its default.
+    It learns from refusals with status 400 or 422 which fields the server accepts. A field that is optional and named
+    in the refusal is left out from then on. One that rejects `max_tokens` gets `max_completion_tokens`. One that
+    rejects `temperature` samples at its default.
 
     Args:
         url: the base URL.
         patience: see `Endpoint`.
+        path: the path of the requests.
+        headers: makes the headers that carry the key.
+        optional: the fields that may be left out, or in the case of `max_tokens` renamed.
 
     Attributes:
         changed: the fields that are renamed or left out.
     """
 
-    def __init__(self, url: str, *, patience: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        patience: float,
+        path: str = "/chat/completions",
+        headers: Callable[[str], Mapping[str, str]] = bearer,
+        optional: Collection[str] = OPTIONAL,
+    ) -> None:
         address = server_address(checked_url(url), "", "")
-        headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "agentgym_flow"}
-        headers |= {header: os.environ[name] for header, name in _ACCOUNT.items() if os.environ.get(name)}
-        super().__init__(address, patience=patience, headers=headers, most=MOST_ANSWER, proxies=True)
+        usual = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "agentgym_flow"}
+        super().__init__(address, patience=patience, headers=usual, most=MOST_ANSWER, proxies=True)
+        self._path, self._key_headers, self._optional = path, headers, optional
         self.changed: frozenset[str] = frozenset()
 
     def complete(
-        self, body: Mapping[str, Any], read: Callable[[Answer], T], key: str, tries: Tries, call: Call
+        self,
+        body: Mapping[str, Any],
+        read: Callable[[Answer], T],
+        key: str,
+        tries: Tries,
+        call: Call,
+        probe: Mapping[str, Any] | None = None,
     ) -> tuple[T, int, float]:
         """Return what `read` makes of the completion, the number of tries, and the seconds waited; see `Endpoint.ask`.
 
@@ -79,11 +108,12 @@ class ChatEndpoint(Endpoint):
             key: the key.
             tries: the limits.
             call: a handle to cancel the request.
+            probe: a short request with the prompt `PROBE`; None for one of chat completions.
 
         Raises `Unanswered` and `CancelledError`.
         """
         limits = {name: 1 for name in (_OLD_LIMIT, _NEW_LIMIT) if name in body}
-        probe = {"model": body["model"], "messages": [{"role": "user", "content": PROBE}], **limits}
+        probe = probe or {"model": body["model"], "messages": [{"role": "user", "content": PROBE}], **limits}
         return self.ask(
             lambda until: read(self._post(body, key, until, call)),
             tries,
@@ -98,14 +128,16 @@ class ChatEndpoint(Endpoint):
             if _OLD_LIMIT in changed & body.keys():
                 adapted[_NEW_LIMIT] = body[_OLD_LIMIT]
             text = json.dumps(adapted, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-            headers = {"Authorization": f"Bearer {key}"}
-            answer = self.send("/chat/completions", text.encode("utf-8", "replace"), headers, until=until, call=call)
+            raw = text.encode("utf-8", "replace")
+            answer = self.send(self._path, raw, dict(self._key_headers(key)), until=until, call=call)
             if answer.status == 200:
                 self.changed |= changed
                 return answer
-            names = [name for name in _WORDS.keys() - changed if name in body]
-            refused = {name for name in names if any(word in answer.text for word in _WORDS[name])}
-            if answer.status != 400 or not refused or is_context_full(answer):
+            left = {name for name in self._optional if name in body and name not in changed}
+            refused = {name for name in left if name in answer.text}
+            if _OLD_LIMIT in left and _NEW_LIMIT in answer.text:
+                refused.add(_OLD_LIMIT)
+            if answer.status not in (400, 422) or not refused or is_context_full(answer):
                 raise TryFailed.of_status(answer, _HINTS)
             changed |= refused
 
@@ -127,8 +159,9 @@ def reason_of(answer: Answer) -> str:
         given = given.get("error", given)
     text = str(given.get("message") or "") if isinstance(given, Mapping) else given if isinstance(given, str) else ""
     text = "".join(character if character.isprintable() else " " for character in text[: 20 * LONGEST_REASON])
-    key = os.environ.get(KEY_VARIABLE)
-    text = _SECRET.sub("***", text.replace(key, "***") if key else text)
+    for name in (KEY_VARIABLE, ANTHROPIC_KEY_VARIABLE):
+        text = text.replace(os.environ.get(name) or "\0", "***")  # no NUL is printable
+    text = _SECRET.sub("***", text)
     text = " ".join(text.split())
     return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}..."
 
@@ -155,7 +188,7 @@ def only_model(url: str) -> str:
 
     Raises `BadSetting` if `url` is not an address, or the server does not list exactly one model.
     """
-    server, headers = ChatEndpoint(url, patience=0.0), {"Authorization": f"Bearer {key_in()}"}
+    server, headers = ChatEndpoint(url, patience=0.0), bearer(key_in())
 
     def attempt(until: float) -> list[Any]:
         answer = server.send("/models", headers=headers, method="GET", until=until)

@@ -1,4 +1,4 @@
-"""Plain values: untrusted JSON and its types, finite numbers, and text that is safe to display."""
+"""Plain values: untrusted JSON and its types, finite numbers, safe texts to display, and JSON files of the package."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from importlib import resources
 from itertools import chain
 from numbers import Real
 from types import UnionType
@@ -16,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeGuard, TypeVar, Union, get_args,
 
 import msgspec
 
-from agentgym_flow.errors import AgentGymFlowError, shown
+from agentgym_flow.errors import AgentGymFlowError, BadData, shown
 
 T = TypeVar("T")
 
@@ -212,3 +213,24 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufd
 def printable(text: str) -> str:
     """Return `text` with characters that HTML and XML cannot hold (controls, lone surrogates) replaced by U+FFFD."""
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+# ---------------------------------------------------------------- JSON files of the package
+class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A JSON object. Fields without a default must be there."""
+
+
+def read_content(package: str, file: str, kind: type[T]) -> T:
+    """Return the content of a JSON file in a package, as `kind`.
+
+    A JSON object becomes a `Content` or dict, a list becomes a tuple, and a text becomes a member of an enumeration by
+    its value.
+
+    Args:
+        package: such as `agentgym_flow.envs.webshop.generator`.
+        file: the name of the file, such as `departments/beauty.json`.
+        kind: such as `tuple[X, ...]` or `dict[str, X]`, where `X` is a `Content`.
+
+    Raises `BadData` if a value has a wrong type, with its position in the file.
+    """
+    return typed(json.loads(resources.files(package).joinpath(file).read_text("utf-8")), kind, BadData, file)

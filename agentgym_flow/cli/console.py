@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from agentgym_flow._util.values import printable
-from agentgym_flow.play import LiveProgress
+from agentgym_flow.play import AtK, LiveProgress
 
 _PLAIN_WIDTH = 80  # columns of a terminal with an unknown width
 _QUIET = "#_."
@@ -95,6 +95,17 @@ def share(value: float, interval: tuple[float, float] | None = None) -> str:
     """Return a share as a percentage, with its interval where there is one."""
     text = f"{value:.1%}"
     return text if interval is None else f"{text} [{interval[0]:.1%}, {interval[1]:.1%}]"
+
+
+def attempts_rows(figures: Sequence[AtK]) -> dict[str, str]:
+    """Return the figures of several attempts per task as rows of a table, every k in one row."""
+
+    def row(name: str) -> str:
+        values = [(one.k, getattr(one, name), getattr(one, f"{name}_interval")) for one in figures]
+        return "; ".join(f"k={k}: {share(value, interval)}" for k, value, interval in values)
+
+    titles = {"pass_at_k": "pass@k", "pass_hat_k": "pass^k", "best_of_k_oracle": "best of k (oracle)"}
+    return {title: row(name) for name, title in titles.items()} if figures else {}
 
 
 def live_progress(what: str, total: int | None = None) -> LiveProgress:

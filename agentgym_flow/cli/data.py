@@ -50,7 +50,7 @@ def add(
 
     With --env, the data is read as the environment reads it, and registered only if it can be played. The command
     prints what is played and left out, and the SHA-256 that logs and tracks hold. The names alfworld, boxoban-...,
-    flowsteer, hotpotqa, nq and webshop imply the environment whose tracks use them.
+    flowsteer, hotpotqa, nq and webshop imply the environment that reads them.
 
     Options:
         name: The name that environments and logs use, such as boxoban.

@@ -256,7 +256,7 @@ def evaluate(
         before: Also evaluate the weights from before training.
         out: Write the logs and summary.json into this folder.
     """
-    from agentgym_flow.dataflow.team import AFTER, BEFORE, Team
+    from agentgym_flow.dataflow.run import AFTER, BEFORE, Team
     from agentgym_flow.training.models import quiet
 
     quiet()

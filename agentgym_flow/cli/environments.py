@@ -87,7 +87,7 @@ def env_settings(env_id: str, pairs: Iterable[str] | None, options: Mapping[str,
 def _name_set(env_id: str, kwargs: dict[str, Any]) -> None:
     """Treat `data` as the name of a published set of Canvas if it is one, and neither registered nor a path."""
     from agentgym_flow.envs.canvas.env import ENV_ID
-    from agentgym_flow.envs.canvas.tasks.sets.load import SETS
+    from agentgym_flow.envs.canvas.tasks.sets import SETS
 
     name = str(kwargs.get("data"))
     if env_id != ENV_ID or name not in SETS or kwargs.get("dataset") not in (None, name):
@@ -100,7 +100,7 @@ def backend_of(kwargs: Mapping[str, Any]) -> OpenAIBackend | None:
     """Return the backend that environments with these arguments share; None if they use no server."""
     if kwargs.get("executor") != "openai" or not kwargs.get("base_url"):
         return None
-    from agentgym_flow.envs.canvas.backends.executors import openai_backend
+    from agentgym_flow.envs.canvas.backends import openai_backend
 
     return openai_backend(kwargs["model"], kwargs["base_url"], kwargs.get("executor_settings"))
 

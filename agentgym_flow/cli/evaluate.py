@@ -14,7 +14,17 @@ from rich.table import Table
 from agentgym_flow._util.signals import exit_status, sigterm_raises
 from agentgym_flow._util.values import finite
 from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import new_table, note, printed, say, share, show_facts, show_table, stdout
+from agentgym_flow.cli.console import (
+    attempts_rows,
+    new_table,
+    note,
+    printed,
+    say,
+    share,
+    show_facts,
+    show_table,
+    stdout,
+)
 from agentgym_flow.cli.options import EnvName, PolicyName, Split, command
 from agentgym_flow.cli.player import (
     Live,
@@ -56,6 +66,7 @@ class Evaluate(PlayOptions):
         executor_model: Canvas: the executor's model. Optional if the server has only one.
         template: The prompt template of a language model: text (the default), choice, or NAME:PATH for a published
             prompt such as verl_agent:prompts/alfworld.py.
+        tools: Offer the actions to an openai: policy as tools, which it calls, instead of reading them from its texts.
         log: Write the episode log to this file (.jsonl or .jsonl.gz).
         by: Also report results for each task type.
         as_json: Print the result as JSON.
@@ -73,6 +84,7 @@ class Evaluate(PlayOptions):
     base_url: Annotated[str | None, typer.Option(metavar="URL")] = None
     executor_model: Annotated[str | None, typer.Option(metavar="NAME")] = None
     template: Annotated[str | None, typer.Option(metavar="NAME")] = None
+    tools: Annotated[bool, typer.Option("--tools")] = False
     log: Path | None = None
     by: Annotated[str | None, typer.Option(metavar="task_type")] = None
     as_json: Annotated[bool, typer.Option("--json")] = False
@@ -133,6 +145,7 @@ class Evaluate(PlayOptions):
                 self.policy,
                 self.policy_arg,
                 template=self.template,
+                tools=self.tools,
                 patience=self.patience,
                 num_envs=self.num_envs if track is None else None,  # entries are reproduced with the usual number
             ),
@@ -175,7 +188,7 @@ class Evaluate(PlayOptions):
 evaluate = command(
     Evaluate,
     "context env policy track out split episodes attempts task_type seed data dataset executor base_url executor_model "
-    "env_arg template policy_arg patience num_envs resume force log by as_json",
+    "env_arg template tools policy_arg patience num_envs resume force log by as_json",
 )
 
 
@@ -245,6 +258,7 @@ def _show(result: Evaluation, types: Mapping[str, Evaluation], used: Usage | Non
         "episodes": f"{result.episodes:,}" + (f", {result.attempts} a task" if result.attempts > 1 else ""),
         "success": share(result.success, result.success_interval),
         "score": share(result.score, result.score_interval),
+        **attempts_rows(result.at_k),
         "return": f"{result.mean_return:.2f}",
         "steps": f"{result.mean_length:.1f}",
         "invalid actions": share(result.invalid_rate),
@@ -256,6 +270,8 @@ def _show(result: Evaluation, types: Mapping[str, Evaluation], used: Usage | Non
         "empty answers": result.empty_rate,
     }
     rows |= {name: share(rate) for name, rate in parts.items() if rate}
+    if result.bad_calls:
+        rows["bad calls"] = ", ".join(f"{count:,} {why}" for why, count in sorted(result.bad_calls.items()))
     if result.scorers:
         rows["scored by"] = ", ".join(result.scorers)
     troubles = {"lost episodes": result.errors, "failed requests": result.failed_requests}

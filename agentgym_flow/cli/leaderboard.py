@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentgym_flow._util.files import check_new
-from agentgym_flow._util.values import decode_file
+from agentgym_flow._util.values import decode_file, typed
 from agentgym_flow.cli import environments, season
 from agentgym_flow.cli.console import note, say, stdout
 from agentgym_flow.cli.options import (
@@ -28,9 +28,9 @@ from agentgym_flow.cli.options import (
     Split,
 )
 from agentgym_flow.envs import text_arguments
-from agentgym_flow.errors import BadSubmission
-from agentgym_flow.leaderboard.files import ROOT, SITE, TRACKS
-from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, TRAINING, WEIGHTS
+from agentgym_flow.errors import BadSetting, BadSubmission
+from agentgym_flow.leaderboard.files import ROOT, SITE, SUBMISSIONS, TRACKS
+from agentgym_flow.leaderboard.submission import ABOUT, ATTESTED, MODEL_CONFIG, TRAINING, WEIGHTS
 from agentgym_flow.prompts import TURN
 
 if TYPE_CHECKING:
@@ -39,13 +39,11 @@ if TYPE_CHECKING:
     from agentgym_flow.leaderboard.submission import Folder
     from agentgym_flow.leaderboard.track import Track
     from agentgym_flow.policies import Policy
+    from agentgym_flow.training.policy import ModelPolicy
 
 
-SECRET = "AGENTGYM_FLOW_SEASON_SECRET"
-"""The environment variable with the season's secret."""
-
-ENOUGH = 0.95
-"""The share of turns that must agree. It is below 1 because the numerics of inference engines differ slightly."""
+SECRETS = "AGENTGYM_FLOW_SEASON_SECRETS"
+"""The environment variable with the secrets of the seasons, as a JSON object: season -> secret."""
 
 app = Commands(help="Create tracks, check submissions, and publish leaderboards.", no_args_is_help=True)
 app.add_typer(season.app, name="season")
@@ -56,6 +54,7 @@ def ci(
     base: Annotated[str, typer.Argument(metavar="BASE")],
     head: Annotated[str, typer.Argument(metavar="HEAD")],
     repository: Annotated[Path, typer.Option(file_okay=False)] = Path(),
+    account: str | None = None,
     out: Annotated[Path | None, typer.Option(file_okay=False)] = None,
     data: DataPaths = None,
     jobs: Jobs = None,
@@ -70,9 +69,10 @@ def ci(
         base: The commit or branch to merge into.
         head: The commit or branch with the submission.
         repository: The git repository.
+        account: The account that opened the pull request. Without it, the owner of the name is not checked.
         out: Write verdict.json and summary.md into this folder.
     """
-    from agentgym_flow.leaderboard.ci import Repository, decide
+    from agentgym_flow.leaderboard.ci import Repository, checked_account, decide
 
     decision = decide(
         Repository(repository),
@@ -82,6 +82,7 @@ def ci(
         jobs=jobs,
         make_policy=_policy(),
         require_sandbox=require_sandbox,
+        account=None if account is None else checked_account(account),
     )
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
@@ -123,50 +124,58 @@ def check(
         make_policy=_policy(),
         require_sandbox=require_sandbox,
     )
-    _show(Decision(verdict))
+    _show(Decision.on(verdict, root))
 
 
 @app.command()
 def publish(
     root: Root = Path(ROOT),
+    account: str = "",
     data: DataPaths = None,
     jobs: Jobs = None,
     require_sandbox: RequireSandbox = False,
 ) -> None:
     """Compute the verdict of every merged entry that has none yet. CI runs this command after a merge.
 
-    Submitted weights are evaluated on fresh tasks, which are drawn with the secret in AGENTGYM_FLOW_SEASON_SECRET.
-    Without the secret they play rehearsal tasks, which are public.
+    Submitted weights are evaluated on fresh tasks, which are drawn with the secret of the track's season. The variable
+    AGENTGYM_FLOW_SEASON_SECRETS has the secrets of the open seasons as a JSON object, such as {"s1": "..."}. Weights
+    without their secret wait. If an entry waits or a verdict is damaged, the other entries are published, and then the
+    command names it and exits with status 2.
+
+    Account and time of the merge are read from the git history: the message of the commit that has added the entry
+    names the account, by a line "Account: NAME" directly below the subject.
+
+    Options:
+        account: The account of entries whose commit does not name one; empty for this project.
     """
+    from agentgym_flow.leaderboard.ci import checked_account
     from agentgym_flow.leaderboard.publish import publish as publish_all
 
-    secret = os.environ.get(SECRET, "")
-    where = environments.data_paths(data)
+    raw = os.environ.get(SECRETS, "") or "{}"  # GitHub sets a secret that does not exist to an empty text
+    secrets = typed(decode_file(raw.encode("utf-8"), BadSetting, SECRETS), dict[str, str], BadSetting, SECRETS)
     for verdict in publish_all(
-        root, data=where, jobs=jobs, make_policy=_policy(), secret=secret, require_sandbox=require_sandbox
+        root,
+        data=environments.data_paths(data),
+        jobs=jobs,
+        make_policy=_policy(),
+        secrets=secrets,
+        account=checked_account(account),
+        require_sandbox=require_sandbox,
     ):
         say(f"{verdict.submission}: {verdict.summary()}")
 
 
 @app.command()
-def render(
-    root: Root = Path(ROOT),
-    check: Annotated[bool, typer.Option("--check")] = False,
-    jobs: Jobs = None,
-) -> None:
+def render(root: Root = Path(ROOT), files: str = "", jobs: Jobs = None) -> None:
     """Render the leaderboard site: self-contained pages. The same input files give the same bytes.
 
     Options:
-        check: Write nothing, and exit with status 1 if the rendered site is out of date.
+        files: The web address of the leaderboards' folder, for links to logs and weights; relative links without it.
     """
     from agentgym_flow.leaderboard import site
 
-    if not check:
-        site.render(root, jobs=jobs)
-        say(str(root / SITE / "index.html"))
-    elif name := site.first_difference(root, jobs=jobs):
-        say(f"{name} differs: run agentgym-flow leaderboard render and commit it")
-        raise typer.Exit(1)
+    site.render(root, jobs=jobs, files=files)
+    say(str(root / SITE / "index.html"))
 
 
 @app.command()
@@ -196,7 +205,6 @@ def rescore(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", file_okay=False)],
     model: Annotated[str, typer.Option()],
     share: float = 0.02,
-    seed: str = "",
     dtype: str = "float32",
     date: str | None = None,
     root: Root = Path(ROOT),
@@ -204,36 +212,64 @@ def rescore(
 ) -> None:
     """Recompute the log-probabilities of a share of an attested entry's completions with the open weights.
 
-    Exits with status 1 if fewer than 95 % of the turns agree.
+    The commit of the merge draws the turns, so the submitter could not know them. If the entry names these weights as
+    model.sha256, the result is written into its verdict: a published entry is ranked once the result holds. Exits with
+    status 1 if it does not.
 
     Options:
         folder: The folder of an attested entry.
-        model: The open weights: a Hugging Face folder or a downloaded model.
+        model: The open weights: a Hugging Face folder with .safetensors files, or one file.
         share: The share of all turns to score, drawn at random.
-        seed: The seed that draws the turns. Choose one that the submitter could not know.
         dtype: The data type of the weights, such as bfloat16.
         date: The day of the evaluation, such as 2026-11-27, if the chat template reads it.
     """
-    from agentgym_flow.leaderboard.submission import LOG, Submission
+    from msgspec.structs import replace
+
+    from agentgym_flow.leaderboard.publish import verdict_file
+    from agentgym_flow.leaderboard.submission import LOG, Submission, open_weights_digest
     from agentgym_flow.leaderboard.track import Track
+    from agentgym_flow.leaderboard.verdict import AGAIN_ATTESTED, RescoreResult, SubmissionVerdict
     from agentgym_flow.prompts import template_for
-    from agentgym_flow.training.chat_template import checked_date, write_date
+    from agentgym_flow.training.conversation import checked_date, write_date
     from agentgym_flow.training.models import load_model, quiet
     from agentgym_flow.training.submitted import rescore as score_again
 
     quiet()
     about = Submission.parse((folder / ABOUT).read_bytes())
     board = Track.read(root / TRACKS / f"{about.track}.json")
+    file = verdict_file(root, folder.resolve())
+    verdict = SubmissionVerdict.read(file) if file.is_file() else None
+    merged = verdict is not None and verdict.badge == ATTESTED and verdict.commit
+    named = about.model.sha256 if about.model else ""
+    digest = open_weights_digest(Path(model))
+    if named and digest != named:
+        raise BadSetting(f"{model} has the SHA-256 {digest}, and {ABOUT} names {named}: get the weights that it names")
     template = template_for(board.env_id, about.prompt)
     loaded, tokenizer = load_model(model, template, dtype=dtype)
     write_date(tokenizer, checked_date(date))
-    where = environments.data_paths(data)
-    found = score_again(folder / LOG, board, loaded, tokenizer, template, share=share, seed=seed, data=where)
-    say(
-        f"{found.agreed} of {found.turns} turns agree with {model}; the mean difference is {found.difference:.3f} "
-        f"nats a token; {found.other_tokens} turns have other tokens"
+    found = score_again(
+        folder / LOG,
+        board,
+        loaded,
+        tokenizer,
+        template,
+        share=share,
+        seed=merged or "",
+        temperature=min(1.0, about.sampling.temperature or 1.0),  # at a high one, every text is as likely
+        data=environments.data_paths(data),
     )
-    if found.agreed < ENOUGH * found.turns:
+    command = AGAIN_ATTESTED.format(folder=f"{ROOT}/{SUBMISSIONS}/{about.track}/{about.id}")
+    result = RescoreResult(
+        f"{command} --share {share:g} --dtype {dtype}{f' --date {date}' if date else ''}",
+        digest, share, found.turns, found.agreed, found.difference, found.surprise,
+    )  # fmt: skip
+    say(f"{result.summary()}; {found.other_tokens} turns have other tokens")
+    if verdict is not None and merged and named:
+        replace(verdict, rescored=result).write(file)
+        say(f"{file}: the result is written; commit it")
+    else:
+        note("The result is not recorded: the entry has no merged verdict, or its submission.yaml no model.sha256.")
+    if not result.holds:
         raise typer.Exit(1)
 
 
@@ -299,10 +335,14 @@ def submit(
     policy: Path | None = None,
     link: str | None = None,
     model: str | None = None,
+    open_weights: Path | None = None,
+    parameters: Annotated[int | None, typer.Option(min=0)] = None,
+    weights: str | None = None,
     greedy: Annotated[bool, typer.Option("--greedy")] = False,
     layout: str = "turn",
     half: Annotated[bool, typer.Option("--half")] = False,
     core_seconds: Annotated[float | None, typer.Option(min=0)] = None,
+    episodes: Annotated[int | None, typer.Option(min=0)] = None,
     source: Annotated[Path | None, typer.Option(dir_okay=False)] = None,
     training: Annotated[Path | None, typer.Option(dir_okay=False)] = None,
     root: Root = Path(ROOT),
@@ -324,23 +364,32 @@ def submit(
         policy: For reproduced: the folder with config.json and model.safetensors.
         link: A link to more information, https://...
         model: The name of the model.
+        open_weights: For attested: the folder or the file of the open weights, whose digest the entry then names.
+        parameters: The number of parameters of the model.
+        weights: A link to the open weights of the model, https://...
         greedy: Submitted weights choose the most likely token.
         layout: The prompt layout of submitted weights: turn or conversation.
         half: Store the weights in half precision.
         core_seconds: The cost of training, in core-seconds.
+        episodes: The number of episodes that the policy was trained on.
         source: The source file of the training. The site shows it; it is never run.
         training: For tracks where CI runs the training: the YAML file of its settings.
     """
     from agentgym_flow.leaderboard.ci import Decision, check_name
     from agentgym_flow.leaderboard.judge import judge
-    from agentgym_flow.leaderboard.submission import make_submission
+    from agentgym_flow.leaderboard.submission import make_submission, open_weights_digest
 
     check_name(name)
     about: dict[str, Any] = {"name": name, "badge": badge, "prompt": prompt, "title": title, "authors": author}
     about |= {"command": command, "training": {"environments": trained_in or [], "data": extra_data}}
-    about["training"] |= {} if core_seconds is None else {"core_seconds": core_seconds}
+    cost = {"core_seconds": core_seconds, "episodes": episodes}
+    about["training"] |= {name: value for name, value in cost.items() if value is not None}
     about |= {} if link is None else {"link": link}
-    about |= {} if model is None else {"model": {"name": model}}
+    card = {"name": model, "parameters": parameters, "weights": weights}
+    if open_weights is not None:
+        card |= {"name": model or open_weights.name, "sha256": open_weights_digest(open_weights)}
+    given = {name: value for name, value in card.items() if value is not None}
+    about |= {"model": given} if given else {}
     about |= {"sampling": {"greedy": True}} if greedy else {}
     about |= {"layout": layout} if layout != TURN else {}
     place = make_submission(run, about, root, policy=policy, half=half, source=source, training=training)
@@ -349,20 +398,21 @@ def submit(
     say(str(place))
     if not verdict.accepted:
         note("correct the problem below, then run: agentgym-flow leaderboard check FOLDER")
-    _show(Decision(verdict))
+    _show(Decision.on(verdict, root))
     stdout().print("Commit this folder alone on a branch, and open a pull request.")
 
 
 def _policy() -> MakePolicy | None:
-    """Return a function that makes a policy from submitted weights; None if PyTorch is not installed."""
+    """Return a `MakePolicy` for submitted weights; None if PyTorch is not installed."""
     if find_spec("torch") is None or find_spec("transformers") is None:
         return None
 
-    def make(entry: Folder, track: Track) -> Policy:
+    def make(entry: Folder, track: Track) -> tuple[Policy, str]:
+        from agentgym_flow.core import stable_hash
         from agentgym_flow.leaderboard.reproduce import settings_of, train
-        from agentgym_flow.training.submitted import submitted_policy
+        from agentgym_flow.training.submitted import submitted_policy, weights_digest
 
-        def of(config: Path, weights: Path) -> Policy:
+        def of(config: Path, weights: Path) -> ModelPolicy:
             shape = decode_file(config.read_bytes(), BadSubmission, config.name)
             about = entry.about
             return submitted_policy(
@@ -376,10 +426,13 @@ def _policy() -> MakePolicy | None:
             )
 
         if TRAINING not in entry.names:
-            return of(entry.path / MODEL_CONFIG, entry.path / WEIGHTS)
+            policy = of(entry.path / MODEL_CONFIG, entry.path / WEIGHTS)
+            return policy, weights_digest(policy.model)
+        settings = settings_of((entry.path / TRAINING).read_bytes())
         with TemporaryDirectory(prefix="agentgym_flow-") as scratch:
-            trained = train(settings_of((entry.path / TRAINING).read_bytes()), track, Path(scratch))
-            return of(trained / Path(MODEL_CONFIG).name, trained / Path(WEIGHTS).name)
+            trained = train(settings, track, Path(scratch))
+            policy = of(trained / Path(MODEL_CONFIG).name, trained / Path(WEIGHTS).name)
+        return policy, stable_hash(settings)
 
     return make
 

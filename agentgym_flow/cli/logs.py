@@ -16,10 +16,11 @@ import typer
 
 from agentgym_flow._util.files import check_new
 from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import printed, say, share, stderr, stdout
+from agentgym_flow.cli.console import attempts_rows, printed, say, share, stderr, stdout
 from agentgym_flow.cli.options import DataPaths, Force, Jobs, LogPath, Most, RequireSandbox
-from agentgym_flow.episodes import Episode, Group, LoggedEpisode, LogLimits, read_log, scan_log
+from agentgym_flow.episodes import Episode, Group, LoggedEpisode, LogLimits, check_against, read_log, scan_log
 from agentgym_flow.errors import BadLog, BadSetting
+from agentgym_flow.play import at_k
 from agentgym_flow.replay import LogVerdict, verify_log
 from agentgym_flow.replay.log import Expected
 
@@ -36,6 +37,7 @@ def verify(
     data: DataPaths = None,
     expect: Annotated[str | None, typer.Option(metavar="N|split")] = None,
     fetch: Annotated[bool, typer.Option("--fetch")] = False,
+    against: Annotated[Path | None, typer.Option(metavar="LOG", dir_okay=False)] = None,
     jobs: Jobs = None,
     require_sandbox: RequireSandbox = False,
     max_lines: Annotated[int, _limit("Lines per log.")] = _LIMITS.max_lines,
@@ -58,6 +60,7 @@ def verify(
     Options:
         expect: Fail unless the log has N episodes, or all tasks of the split.
         fetch: Let environments download official data. Disables the sandbox.
+        against: Replay this log, from which the log of a submission was made; it names the step that differs.
         as_json: Print the verdict as JSON.
     """
     paths = environments.data_paths(data)
@@ -70,6 +73,9 @@ def verify(
         max_cpu_seconds=max_cpu_seconds,
         max_memory_mb=max_memory_mb,
     )
+    if against is not None:
+        check_against(log, against, limits)
+        log = against
     with stderr().status("stepping") as status:
 
         def on_line(number: int) -> None:
@@ -203,6 +209,7 @@ def _summary(verdict: LogVerdict, replayed: dict[int, Episode]) -> dict[str, str
         "episodes": f"{verdict.episodes:,}",
         "success": share(verdict.success),
         "mean score": f"{verdict.score:.3f}",
+        **(attempts_rows(at_k(episodes)) if len(replayed) == verdict.episodes else {}),
         "verified": "every episode matches the log" if verdict.ok else "; ".join(verdict.problems()[:5]),
     }
     if len(replayed) < verdict.episodes:

@@ -144,10 +144,11 @@ def policy_settings(
     pairs: Sequence[str] | None,
     *,
     template: str | None = None,
+    tools: bool = False,
     patience: str | None = None,
     num_envs: int | None = None,
 ) -> dict[str, Any]:
-    """Return the settings of a policy from `--policy-arg`, `--template`, and, if it uses a server, `--patience`.
+    """Return the settings of a policy from `--policy-arg`, `--template`, `--tools`, and, for a server, `--patience`.
 
     A policy with local weights also gets `num_envs`, the number of episodes played in parallel.
 
@@ -159,6 +160,10 @@ def policy_settings(
         if not policy.startswith(("openai:", "hf:")):
             raise BadSetting(f"--template is the prompt of a language model; leave it out for policy {policy!r}")
         options["template"] = template
+    if tools:
+        if not policy.startswith("openai:"):
+            raise BadSetting(f"--tools offers tools to an openai: policy; leave it out for policy {policy!r}")
+        options["tools"] = True
     if patience is not None and policy.startswith("openai:"):
         options["patience"] = seconds(patience)
     for name in options:

@@ -11,6 +11,7 @@ import typer
 
 from agentgym_flow.cli.console import note, say
 from agentgym_flow.cli.options import Commands, Root
+from agentgym_flow.errors import AgentGymFlowError
 from agentgym_flow.leaderboard.files import ROOT, TRACKS
 from agentgym_flow.leaderboard.season import new_season, season_file
 
@@ -55,7 +56,8 @@ def open_season(
 ) -> None:
     """Reveal the seed of a season, and create the task lists of its tracks from tracks.toml.
 
-    Without --seed, create the missing tracks of an open season, for example after their official data was added.
+    Without --seed, create the missing tracks of an open season, for example after their official data was added. Exits
+    with status 1 if a track cannot be created from the official data that is registered; the others are created.
 
     Options:
         seed: The seed that the season was committed to.
@@ -67,9 +69,14 @@ def open_season(
     if seed:
         season = season.opened(seed)
         season.write(file)
+    failed = False
     for named, definition, track in made_tracks(root, season):
         if track is None:
             say(f"{named}: not created; run agentgym-flow data add {definition.data} PATH, then run this command again")
+            continue
+        if isinstance(track, AgentGymFlowError):
+            failed = True
+            say(f"{named}: not created; {track}")
             continue
         path = root / TRACKS / f"{track.name}.json"
         if path.exists():
@@ -77,6 +84,8 @@ def open_season(
             continue
         track.write(path)
         say(f"{path}: {len(track.tasks)} tasks, {track.episodes} episodes")
+    if failed:
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -17,7 +17,7 @@ from agentgym_flow.errors import BadData, BadSetting
 
 if TYPE_CHECKING:
     from agentgym_flow.retrieval.builder import ImportProgress
-    from agentgym_flow.retrieval.passage import Retriever
+    from agentgym_flow.retrieval.corpus import Retriever
 
 
 EMBEDDED = "embedded"

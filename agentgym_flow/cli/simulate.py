@@ -137,8 +137,7 @@ def trace(
         run: The folder of a run, or its trace.jsonl.
         out: The folder for the pictures. [default: the folder of the trace]
     """
-    from agentgym_flow.dataflow.timeline import write_pictures
-    from agentgym_flow.dataflow.trace import NAME, read_trace
+    from agentgym_flow.dataflow.trace import NAME, read_trace, write_pictures
 
     file = run / NAME if run.is_dir() else run
     if run.is_dir() and not file.exists():  # the manager of a run has a folder of its own
@@ -158,8 +157,8 @@ def _check_pictures(folder: Path, names: tuple[str, ...], force: bool) -> None:
 
 def _simulated(scenarios: list[Scenario], seeds: int, folder: Path | None) -> list[list[SimulationResult]]:
     from agentgym_flow._util.files import LineWriter
-    from agentgym_flow.dataflow.simulator.simulate import simulate as play
-    from agentgym_flow.dataflow.timeline import write_pictures
+    from agentgym_flow.dataflow.simulator import simulate as play
+    from agentgym_flow.dataflow.trace import write_pictures
 
     events: list[dict[str, Any]] = []
     with live_progress("simulating", len(scenarios) * seeds) as progress:

@@ -17,9 +17,8 @@ from agentgym_flow._util.files import check_new, write_atomically
 from agentgym_flow.cli.console import live_progress, printed, show_table, stdout
 from agentgym_flow.cli.options import EnvArgs, EnvName, Force
 from agentgym_flow.errors import AgentGymFlowError, MissingExtra
-from agentgym_flow.testing.card import SECTIONS, WORDS, Finding, ReportCard, errors_once
+from agentgym_flow.testing.card import SECTIONS, WORDS, Finding, ReportCard, ValidationRequest, errors_once, run_part
 from agentgym_flow.testing.card.made import REFUSED
-from agentgym_flow.testing.card.parts import ValidationRequest, run_part
 
 MADE = "agentgym_flow.testing.card.made"
 CONTRACT, FIGURES = "agentgym_flow.testing.card.contract", "agentgym_flow.testing.card.figures"

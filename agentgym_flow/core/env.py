@@ -186,6 +186,11 @@ class TextEnv(Cloned, PlainSpec, gym.Env[str, str]):
         return "" if self.source is None else self.source.task_type(task)
 
     @property
+    def former_data(self) -> Mapping[str, str]:
+        """The digests that earlier versions of the package gave to `data`, name -> SHA-256; only messages use them."""
+        return {}
+
+    @property
     def drawn_tasks(self) -> Sequence[int]:
         """The tasks that seeds draw from, in ascending order: all tasks of the split, or those of `task_types`.
 

@@ -2,13 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from agentgym_flow._util.exports import on_demand
+from agentgym_flow._util.importing import on_demand
 
 if TYPE_CHECKING:
     from agentgym_flow.dataflow.config import FlowConfig
     from agentgym_flow.dataflow.records import Flow
-    from agentgym_flow.dataflow.run import train
-    from agentgym_flow.dataflow.team import Team, TeamMember
+    from agentgym_flow.dataflow.run import Team, TeamMember, train
 
 __all__ = [
     "Flow",

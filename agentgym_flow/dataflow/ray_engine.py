@@ -24,7 +24,7 @@ from typing import Any, Protocol, Self
 from agentgym_flow.dataflow.bookkeeping.manager import open_manager, traced
 from agentgym_flow.dataflow.config import NUM_ENVS, FlowConfig
 from agentgym_flow.dataflow.local_engine import Crew, CrewWorker, WatchedFlow
-from agentgym_flow.dataflow.network.calls import Switchboard
+from agentgym_flow.dataflow.network import Switchboard
 from agentgym_flow.dataflow.network.client import NoAnswer, RemoteFlow
 from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.errors import AgentGymFlowError, BadSetting, FlowDown, MissingExtra

@@ -2,10 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from agentgym_flow._util.exports import on_demand
+from agentgym_flow._util.importing import on_demand
 
 if TYPE_CHECKING:
     from agentgym_flow.episodes.episode import (
+        BOARD_SCHEMA,
         SCHEMA,
         TRUNCATED_BY,
         Episode,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         LoggedEpisode,
         LogLimits,
         LogWriter,
+        check_against,
         limits_beyond_default,
         raw_lines,
         read_line,
@@ -34,6 +36,7 @@ else:
     __getattr__ = on_demand(__name__)  # hidden from type checkers, which would accept any name
 
 __all__ = [
+    "BOARD_SCHEMA",
     "MAX_VALUES",
     "NO_LIMITS",
     "SCHEMA",
@@ -47,6 +50,7 @@ __all__ = [
     "LoggedEpisode",
     "PolicyOutput",
     "Turn",
+    "check_against",
     "first_link",
     "limits_beyond_default",
     "next_link",

@@ -21,7 +21,10 @@ _quoted = json.encoder.encode_basestring_ascii
 _JSON_BOOL = {True: "true", False: "false"}
 
 SCHEMA = "agentgym_flow.episode/1"
-"""The name of the episode log format, which is the first field of every line."""
+"""The name of the episode log format, which is the first field of every line. It is also hashed into every digest."""
+
+BOARD_SCHEMA = "agentgym_flow.episode/2"
+"""The name of the format of the logs of leaderboards: as `SCHEMA`, without the digest of every step."""
 
 TRUNCATED_BY = "truncated_by"
 """The key of `Episode.meta` with the reason why the policy could not act any more (`policies.base.CONTEXT`)."""
@@ -273,7 +276,7 @@ class Episode:
         return policy is None or not self.turns or any(turn.is_by(policy) for turn in self.turns)
 
     def digests(self) -> list[str]:
-        """Return the digest chain h_0 ... h_T as 64 hex digits each (design: episode log v1).
+        """Return the digest chain h_0 ... h_T as 64 hex digits each (docs/episode_log.md).
 
         `h_0` is `start_digest`; `h_t` is SHA-256 of the bytes of `h_{t-1}` and of the canonical JSON of the turn's
         action, observation, reward, flags, success, score, state key and recording entry.

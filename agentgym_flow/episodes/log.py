@@ -1,4 +1,4 @@
-"""Read and write episode logs, version 1: one episode per line, UTF-8 JSONL, compressed if the name ends in `.gz`.
+"""Read and write episode logs: one episode per line, UTF-8 JSONL, compressed if the name ends in `.gz`.
 
 A line contains what is needed to replay the episode and to check that the replay is identical. It contains no
 observations (replay restores them), no paths, no times and no host names.
@@ -12,8 +12,8 @@ import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
-from itertools import chain, islice
+from dataclasses import dataclass, fields, replace
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import IO, Annotated, Any, Self, cast
 
@@ -22,7 +22,7 @@ from msgspec import Meta
 from agentgym_flow._util.files import LineWriter
 from agentgym_flow._util.values import MAX_DEPTH, Finite, decode, is_deep, typed
 from agentgym_flow.core import check_positive
-from agentgym_flow.episodes.episode import SCHEMA, Episode, PolicyOutput
+from agentgym_flow.episodes.episode import BOARD_SCHEMA, SCHEMA, Episode, PolicyOutput
 from agentgym_flow.errors import BadLog, BadSetting, BeyondLimits
 
 POLICIES = "policies"
@@ -107,7 +107,7 @@ class LoggedEpisode:
     """One line of a log. The fields are in the order of the file.
 
     Attributes:
-        schema: `"agentgym_flow.episode/1"`.
+        schema: `"agentgym_flow.episode/1"`, or `"agentgym_flow.episode/2"` in the logs of leaderboards.
         env_id: the id of the text environment.
         kwargs: its settings.
         data: official data used, name -> SHA-256.
@@ -123,7 +123,7 @@ class LoggedEpisode:
         truncated: whether the step budget ended the episode.
         success: whether the task was achieved.
         score: the native metric, in [0, 1].
-        digests: the first 16 hex digits of h_0 ... h_T, one more than actions.
+        digests: the first 16 hex digits of h_0 ... h_T, one more than actions; None in version 2.
         digest: all 64 hex digits of h_T.
         recording: the recorded external results, starting with the reset; absent if there are none.
         completions: the raw texts of the policy, one per step; absent if they are equal to the actions.
@@ -146,7 +146,7 @@ class LoggedEpisode:
     truncated: bool
     success: bool
     score: Annotated[float, Meta(ge=0, le=1)]
-    digests: list[str]
+    digests: list[str] | None
     digest: str
     recording: list[Any] | None = None
     completions: list[str] | None = None
@@ -188,6 +188,10 @@ class LoggedEpisode:
             meta=meta or None,
         )
 
+    def for_board(self) -> Self:
+        """Return the same episode in version 2 of the format, which is a quarter as large."""
+        return replace(self, schema=BOARD_SCHEMA, digests=None)
+
     def outputs(self) -> list[PolicyOutput]:
         """Return what the policy did in each turn. Replay can verify only the actions."""
         outputs = [PolicyOutput(action) for action in self.actions]
@@ -225,8 +229,11 @@ class LoggedEpisode:
             raise BadLog(f"{where}: {error}") from None
         if not isinstance(row, dict):
             raise BadLog(f"{where}: an episode is a JSON object, found {type(row).__name__}")
-        if row.get("schema") != SCHEMA:
-            raise BadLog(f"{where}: schema is {row.get('schema')!r}, this version reads {SCHEMA!r}")
+        if (schema := row.get("schema")) not in (SCHEMA, BOARD_SCHEMA):
+            raise BadLog(f"{where}: schema is {schema!r}, this version reads {SCHEMA!r} and {BOARD_SCHEMA!r}")
+        if ("digests" in row) != (schema == SCHEMA):
+            raise BadLog(f"{where}: digests are in every line of {SCHEMA!r}, and in no line of {BOARD_SCHEMA!r}")
+        row.setdefault("digests", None)
         if "tape" in row and "recording" not in row:  # its name in older logs
             row["recording"] = row.pop("tape")
         if unknown := sorted(row.keys() - {field.name for field in fields(cls)}):
@@ -237,6 +244,8 @@ class LoggedEpisode:
 
     def _check_shape(self, where: str) -> None:
         steps = len(self.actions)
+        if self.digests is None and self.schema == SCHEMA:
+            raise BadLog(f"{where}: field 'digests' must be list, found null")
         for name, expected in (
             ("rewards", steps), ("digests", steps + 1), ("recording", steps + 1), ("completions", steps),
         ):  # fmt: skip
@@ -292,6 +301,15 @@ def scan_log(
     limits = limits or LogLimits()
     for number, raw in raw_lines(path, limits):
         yield number, raw if isinstance(raw, BadLog) else read_line(raw, f"{name} line {number}", limits)
+
+
+def check_against(log: str | os.PathLike[str], other: str | os.PathLike[str], limits: LogLimits | None = None) -> None:
+    """Raise `BadLog` unless two logs have the same lines, apart from their versions."""
+    for one, two in zip_longest(read_log(log, limits), read_log(other, limits)):
+        if one is None or two is None or one.for_board().line() != two.for_board().line():
+            both = one is not None and two is not None
+            why = f"task {one.task}, attempt {one.attempt}, differs" if both else "different numbers of episodes"
+            raise BadLog(f"{log} was not made from {other} ({why}): name the log of the same evaluation")
 
 
 def limits_beyond_default(path: str | os.PathLike[str]) -> dict[str, int]:

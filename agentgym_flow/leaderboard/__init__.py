@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from agentgym_flow._util.exports import on_demand
+from agentgym_flow._util.importing import on_demand
 
 if TYPE_CHECKING:
     from agentgym_flow.leaderboard.comparison import compare, rank_ranges

@@ -13,17 +13,19 @@ from agentgym_flow.leaderboard.comparison import rank_ranges
 from agentgym_flow.leaderboard.files import REFERENCE, TRACKS
 from agentgym_flow.leaderboard.publish import entries, verdict_file
 from agentgym_flow.leaderboard.statistics import Estimate, clustered_mean
-from agentgym_flow.leaderboard.submission import CLASSES, README, REPLAYED, SOURCE, Folder, Submission, class_of
-from agentgym_flow.leaderboard.track import Track
-from agentgym_flow.leaderboard.verdict import Mean, SubmissionVerdict
+from agentgym_flow.leaderboard.submission import ATTESTED, CLASSES, README, SOURCE, Folder, Submission, class_of
+from agentgym_flow.leaderboard.track import Counts, Track
+from agentgym_flow.leaderboard.verdict import PROOFS, Mean, SubmissionVerdict
 from agentgym_flow.report import Curve
 
 
 @dataclass(frozen=True)
 class EntryAttempt:
-    """One submission under a name: its date, and its score or the reason for its rejection."""
+    """One submission: its folder, the day of its merge, its badge, and its score or the reason for its rejection."""
 
+    id: str
     date: str
+    badge: str
     score: Mean | None
     reason: str
 
@@ -38,7 +40,8 @@ class Entry:
         readme: its README.
         verdict: the verdict of CI.
         score: the metric of the track.
-        tries: all submissions of this track under the same name, if there are several.
+        tries: all submissions of its account on this track, if there are several, in the order of their merges. For
+            this project's own entries, all under the same name.
         source: the source code of the training; empty if it was not submitted.
     """
 
@@ -54,6 +57,18 @@ class Entry:
     def id(self) -> str:
         """The name of its folder."""
         return self.path.name
+
+    @property
+    def badge(self) -> str:
+        """The badge; for an attested entry whether it is `rescored` or only `claimed`."""
+        if self.verdict.badge == ATTESTED:
+            return "rescored" if self.verdict.proof == "proved" else "claimed"
+        return str(self.verdict.badge)
+
+    @property
+    def date(self) -> str:
+        """The day of the merge, or the date of the entry if the merge is not recorded."""
+        return self.verdict.when[:10]
 
     @property
     def mean_steps(self) -> float:
@@ -83,43 +98,45 @@ class Leaderboard:
 
     Attributes:
         track: the track.
-        proved: reproduced and attested entries, one table for each class of prompts.
-        replayed: replayed entries, one table for each class of prompts.
+        proved: reproduced and rescored entries, one table for each class of prompts.
+        claimed: attested entries that were not rescored, likewise.
+        replayed: replayed entries, likewise.
         references: the reference policies, which are not ranked.
     """
 
     track: Track
     proved: list[Table] = field(default_factory=list)
+    claimed: list[Table] = field(default_factory=list)
     replayed: list[Table] = field(default_factory=list)
     references: list[BoardRow] = field(default_factory=list)
 
     @property
     def entries(self) -> list[Entry]:
         """All entries."""
-        ranked = [row for table in (*self.proved, *self.replayed) for row in table.rows]
+        ranked = [row for table in (*self.proved, *self.claimed, *self.replayed) for row in table.rows]
         return [row.entry for row in (*ranked, *self.references)]
 
     @property
     def leaders(self) -> list[tuple[str, Entry]]:
-        """The best reproduced or attested entry of each class of prompts, with the class."""
+        """The best reproduced or rescored entry of each class of prompts, with the class."""
         return [(table.prompts, table.rows[0].entry) for table in self.proved]
 
 
 def boards(root: Path) -> list[Leaderboard]:
     """Return the board of each track below `root`, sorted by name.
 
-    If several entries with the same name are accepted, the last one counts. Raises `BadTrack` or `BadSubmission` if a
-    file of the leaderboards is damaged.
+    One entry of each account counts, see `_counting`. Raises `BadTrack` or `BadSubmission` if a file of the
+    leaderboards is damaged.
     """
     found: dict[str, list[Entry]] = {}
     tries: dict[tuple[str, str], list[EntryAttempt]] = {}
-    for folder in entries(root):
-        file = verdict_file(root, folder)
-        if not file.is_file():
-            continue
-        verdict, day, name = SubmissionVerdict.read(file), folder.name[:10], folder.name[11:]
+    read = [(folder, verdict_file(root, folder)) for folder in entries(root)]
+    verdicts = [(folder, SubmissionVerdict.read(file)) for folder, file in read if file.is_file()]
+    for folder, verdict in sorted(verdicts, key=lambda one: (one[1].when, one[1].submission)):
         reason = "" if verdict.reason is None else verdict.reason.message
-        tries.setdefault((folder.parent.name, name), []).append(EntryAttempt(day, verdict.score, reason))
+        tries.setdefault((verdict.track, _player(verdict)), []).append(
+            EntryAttempt(folder.name, verdict.when[:10], verdict.badge or "", verdict.score, reason)
+        )
         if not verdict.accepted or verdict.score is None:
             continue
         about = Folder.read(folder).about
@@ -133,19 +150,39 @@ def boards(root: Path) -> list[Leaderboard]:
     made = []
     for file in sorted((root / TRACKS).glob("*.json")):
         track = Track.read(file)
-        latest = {entry.about.name: entry for entry in found.get(track.name, [])}
-        several = {name: tuple(tried) for (of, name), tried in tries.items() if of == track.name and len(tried) > 1}
-        all_of = [replace(entry, tries=several.get(name, ())) for name, entry in latest.items()]
+        all_of = []
+        for entry in _counting(found.get(track.name, []), track.counts):
+            tried = tries[track.name, _player(entry.verdict)]
+            all_of.append(replace(entry, tries=tuple(tried) if len(tried) > 1 else ()))
         ranked = [entry for entry in all_of if not entry.about.name.startswith(REFERENCE)]
-        made.append(
-            Leaderboard(
-                track,
-                _tables([entry for entry in ranked if entry.verdict.badge != REPLAYED]),
-                _tables([entry for entry in ranked if entry.verdict.badge == REPLAYED]),
-                _rows([entry for entry in all_of if entry not in ranked]),
-            )
+        proved, claimed, replayed = (
+            _tables([entry for entry in ranked if entry.verdict.proof == proof]) for proof in PROOFS
         )
+        references = _rows([entry for entry in all_of if entry not in ranked])
+        made.append(Leaderboard(track, proved, claimed, replayed, references))
     return made
+
+
+def _player(verdict: SubmissionVerdict) -> str:
+    """Return whose tries count as one: those of an account, or those under one name of this project."""
+    return f"@{verdict.account}" if verdict.account else verdict.name
+
+
+def _counting(merged: list[Entry], counts: Counts) -> list[Entry]:
+    """Return the entry of each account that counts: the first or the best of those that are proved best.
+
+    Args:
+        merged: the accepted entries of a track, in the order of their merges.
+        counts: `first` or `best`.
+    """
+    kept: dict[str, Entry] = {}
+    for entry in merged:
+        whose = _player(entry.verdict)
+        before = kept.setdefault(whose, entry)
+        apart = PROOFS.index(before.verdict.proof) - PROOFS.index(entry.verdict.proof)
+        if apart > 0 or (apart == 0 and counts == "best" and entry.score.mean > before.score.mean):
+            kept[whose] = entry
+    return [*kept.values()]
 
 
 def _tables(ranked: list[Entry]) -> list[Table]:

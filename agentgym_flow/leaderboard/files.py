@@ -81,6 +81,7 @@ Link = Annotated[
 Day = Annotated[str, whole("20[0-9]{2}-[01][0-9]-[0-3][0-9]", "a day: year-month-day")]
 Digest = Annotated[str, whole("[0-9a-f]{64}", "64 hex digits")]
 DigestOrNone = Annotated[str, whole("([0-9a-f]{64})?", "64 hex digits, or empty")]
+Account = Annotated[str, whole(r"[a-z0-9_\[\]-]{0,60}", "the name of an account in lower case, or empty")]
 Share = Annotated[float, Meta(ge=0, le=1)]
 CoreSeconds = Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)]
 """An integer stays one: the digest of a track depends on it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,22 @@ from msgspec.structs import replace
 
 from agentgym_flow._util.values import is_number
 from agentgym_flow.episodes import EpisodeRecorder, LoggedEpisode, LogLimits, scan_log
-from agentgym_flow.errors import BadLog, BadSubmission, BadTrack, MissingExtra, UnknownTemplate
+from agentgym_flow.errors import (
+    AgentGymFlowError,
+    BadData,
+    BadLog,
+    BadSeason,
+    BadSubmission,
+    BadTrack,
+    MissingExtra,
+    SandboxFailed,
+    SandboxUnavailable,
+    UnknownTemplate,
+)
 from agentgym_flow.leaderboard.files import TRACKS
 from agentgym_flow.leaderboard.reproduce import MakePolicy, fresh_track, played, season_of
 from agentgym_flow.leaderboard.season import FreshSeed, Season, season_file
-from agentgym_flow.leaderboard.submission import ATTESTED, LOG, REPRODUCED, Folder, check_place, check_rules
+from agentgym_flow.leaderboard.submission import ABOUT, ATTESTED, LOG, REPRODUCED, Folder, check_place, check_rules
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.leaderboard.verdict import Check, DivergencePoint, Reason, SubmissionVerdict, claims, scored
 from agentgym_flow.policies import PolicyInput
@@ -34,6 +45,9 @@ MOST_UNPACKED = 128 << 20
 MOST_VALUES = 1 << 22
 """The most values in a log. The logs of season s0 have at most 200,000; a log-probability for each token is one."""
 
+_OURS = (BadData, BadSeason, BadTrack, MissingExtra, SandboxFailed, SandboxUnavailable)
+"""Errors of the boards or of the machine; all others are the submission's."""
+
 
 def judge(
     folder: Path,
@@ -43,7 +57,9 @@ def judge(
     data: Mapping[str, str | Path] | None = None,
     jobs: int | None = None,
     make_policy: MakePolicy | None = None,
-    secret: str = "",
+    secrets: Mapping[str, str] | None = None,
+    account: str | None = None,
+    before: Iterable[SubmissionVerdict] = (),
     require_sandbox: bool = False,
 ) -> SubmissionVerdict:
     """Return the verdict on the submission in a folder. Problems of the submission never raise.
@@ -55,17 +71,19 @@ def judge(
         data: paths of official data, by name.
         jobs: the number of processes for replay; None for one per core.
         make_policy: makes policies from submitted weights; None if PyTorch is not installed.
-        secret: the secret of the season, with which fresh tasks are drawn. Empty for a rehearsal.
+        secrets: season -> the secret with which fresh tasks are drawn; None for a rehearsal.
+        account: the account that submits, empty for the project's own entries; None if it is not known.
+        before: the verdicts on the entries that were merged before.
         require_sandbox: replay nothing unless the sandbox of `verify_log` is strong.
 
     Raises:
-        SandboxUnavailable: the sandbox is required, and this machine cannot build it.
         MissingExtra: weights are submitted, and `make_policy` is None.
-        BadTrack, BadSeason: a file of the leaderboards is damaged.
-        BadSetting: `secret` is not the secret of the season.
+        BadTrack: a track is damaged.
+        BadSeason: a season is damaged, or `secrets` lacks its secret or has another one.
         BadData: the official data of the track is not on this machine.
+        SandboxFailed, SandboxUnavailable: this machine cannot replay the log, or lacks the required sandbox.
     """
-    verdict = SubmissionVerdict("/".join(place))
+    verdict = SubmissionVerdict("/".join(place), account=account or "")
     check: Check = "files"
     try:
         entry = Folder.read(folder)
@@ -76,6 +94,8 @@ def judge(
         verdict = replace(verdict, track_sha256=track.digest)
         check = "rules"
         check_rules(entry, track)
+        if account is not None:
+            _check_owner(verdict, before)
         check = "coverage"
         limits = limits_of(track)
         in_time = within(MOST_SECONDS, LOG)
@@ -103,19 +123,43 @@ def judge(
             check = "weights"
             if make_policy is None:
                 raise MissingExtra.of("torch", "train")
+            secret = None if secrets is None else secrets.get(track.season, "")
             if track.season:
                 drawn = Season.read(season_file(root, track.season)).drawn_with(secret)
             else:
-                drawn = FreshSeed(secret.encode("utf-8"), public=not secret)
-            season = season_of(drawn.secret, entry.digest)
-            policy, track = make_policy(entry, track), fresh_track(track, season)
-            verdict, said = replace(verdict, season=season, rehearsal=drawn.public), played(policy, track)
+                drawn = FreshSeed((secret or "").encode("utf-8"), public=not secret)
+            policy, digest = make_policy(entry, track)
+            _check_new(digest, verdict, before)
+            season = season_of(drawn.secret, digest)
+            verdict = replace(verdict, weights_sha256=digest, season=season, drawn_from=digest, rehearsal=drawn.public)
+            track = fresh_track(track, season)
+            said = played(policy, track)
         check = "score"
         verdict = scored(replace(verdict, badge=entry.about.badge), track, said)
         _check_bar(verdict, track)
-    except BadSubmission as error:
+    except _OURS:
+        raise
+    except AgentGymFlowError as error:
         return replace(verdict, badge=None, reason=Reason(check, f"{error!s:.1000}"))
     return replace(verdict, accepted=True)
+
+
+def _check_owner(verdict: SubmissionVerdict, before: Iterable[SubmissionVerdict]) -> None:
+    """Raise `BadSubmission` if another account has used the name of the entry first, on any track."""
+    first = min((one for one in before if one.name == verdict.name), key=lambda one: one.when, default=None)
+    if first is not None and first.account != verdict.account:
+        whose = f"account {first.account}" if first.account else "this project"
+        raise BadSubmission(
+            f"{ABOUT}: name: {verdict.name!r} belongs to {whose}, which used it first, for {first.submission}: choose "
+            "another name"
+        )
+
+
+def _check_new(digest: str, verdict: SubmissionVerdict, before: Iterable[SubmissionVerdict]) -> None:
+    """Raise `BadSubmission` if the weights are already an accepted entry of the track."""
+    for one in before:
+        if one.accepted and (one.track, one.weights_sha256) == (verdict.track, digest):
+            raise BadSubmission(f"these are the weights of {one.submission}: equal weights are one entry of a track")
 
 
 def limits_of(track: Track) -> LogLimits:

@@ -6,22 +6,25 @@ Also the JSON Schemas of all files of the leaderboards, for programs that write 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from agentgym_flow.errors import BadSetting
+from agentgym_flow.errors import BadData, BadSetting, BadSubmission, NotPublished
+from agentgym_flow.leaderboard.ci import Merge, Repository, utc
 from agentgym_flow.leaderboard.comparison import Comparison, compare
-from agentgym_flow.leaderboard.files import SUBMISSIONS, TRACKS, VERDICTS
+from agentgym_flow.leaderboard.files import DEFINITIONS, SUBMISSIONS, TRACKS, VERDICTS
 from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.reproduce import MakePolicy, TrainingSettings, season_of
 from agentgym_flow.leaderboard.season import Definition, Season, TrackName, definitions, season_file
-from agentgym_flow.leaderboard.submission import Submission
+from agentgym_flow.leaderboard.submission import ABOUT, Submission
 from agentgym_flow.leaderboard.track import Track, TrackTask
-from agentgym_flow.leaderboard.verdict import ADDED, SubmissionVerdict
+from agentgym_flow.leaderboard.verdict import ADDED, SubmissionVerdict, verdict_files
 
 SCHEMAS: Mapping[str, Any] = {
     "season-1": Season,
@@ -45,8 +48,9 @@ def json_schema(name: str) -> str:
 
 
 def entries(root: Path) -> list[Path]:
-    """Return the folders of all submissions below `root`, in order."""
-    return sorted(path for path in (root / SUBMISSIONS).glob("*/*") if path.is_dir())
+    """Return the folders of all submissions below `root`, in order. A folder without files is none."""
+    found = (root / SUBMISSIONS).glob("*/*")
+    return sorted(path for path in found if any(file.is_file() for file in path.rglob("*")))
 
 
 def verdict_file(root: Path, entry: Path) -> Path:
@@ -60,30 +64,66 @@ def publish(
     data: Mapping[str, str | Path] | None = None,
     jobs: int | None = None,
     make_policy: MakePolicy | None = None,
-    secret: str = "",
+    secrets: Mapping[str, str] | None = None,
+    account: str = "",
     require_sandbox: bool = False,
 ) -> Iterator[SubmissionVerdict]:
-    """Check each entry without a verdict, write its verdict, and yield it. Existing verdicts do not change.
+    """Check each entry without a verdict, write its verdict, and yield it, in the order of their merges.
 
-    `root` is the folder of the leaderboards. Other arguments and the errors are those of `judge`.
+    Existing verdicts do not change. What is wrong with one entry or one verdict does not keep the others from being
+    published.
+
+    Args:
+        root: the folder of the leaderboards.
+        data: paths of official data, by name.
+        jobs: the number of processes for replay; None for one per core.
+        make_policy: makes policies from submitted weights; None if PyTorch is not installed.
+        secrets: season -> secret. Weights of a season whose secret is neither here nor revealed wait.
+        account: the account of entries whose merge does not name one; empty for this project.
+        require_sandbox: see `judge`.
+
+    Raises `NotPublished` at the end if an entry has no verdict, or a verdict is damaged.
     """
-    for entry in entries(root):
-        file = verdict_file(root, entry)
-        if file.exists():
-            continue
+    problems: list[str] = []
+    before: list[SubmissionVerdict] = []
+    for file in verdict_files(root):
+        try:
+            before.append(SubmissionVerdict.read(file))
+        except BadSubmission as error:
+            problems.append(f"{file}: {error}")
+    waiting = [entry for entry in entries(root) if not verdict_file(root, entry).exists()]
+    now = Merge(utc(time.time()), "", account)
+    history = Repository(root) if waiting and Repository(root).is_one() else None
+    merges: list[tuple[Merge, Path]] = []
+    for entry in waiting:
+        try:
+            merges.append(((history and history.merge_of(entry / ABOUT, account)) or now, entry))
+        except BadSetting as error:
+            problems.append(f"{entry.parent.name}/{entry.name}: {error}")
+    for merge, entry in sorted(merges):
         place = entry.parent.name, entry.name
-        verdict = judge(
-            entry,
-            place,
-            root,
-            data=data,
-            jobs=jobs,
-            make_policy=make_policy,
-            secret=secret,
-            require_sandbox=require_sandbox,
-        )
-        verdict.write(file)
+        try:
+            verdict = judge(
+                entry,
+                place,
+                root,
+                data=data,
+                jobs=jobs,
+                make_policy=make_policy,
+                secrets=secrets or {},
+                account=merge.account,
+                before=before,
+                require_sandbox=require_sandbox,
+            )
+        except Exception as error:  # whatever one entry does, the others are published
+            problems.append(f"{'/'.join(place)}: {error or type(error).__name__}")
+            continue
+        verdict = replace(verdict, merged=merge.when, commit=merge.commit)
+        verdict.write(verdict_file(root, entry))
+        before.append(verdict)
         yield verdict
+    if problems:
+        raise NotPublished("; ".join(problems))
 
 
 @dataclass(frozen=True)
@@ -154,22 +194,29 @@ def audit(root: Path, name: str) -> Audit:
         if not file.is_file():
             continue
         tracks.add(file.stem)
+        there = Track.read(file)
+        if there.data != definition.pinned:
+            return Audit(checked, f"track {file.stem}: its official data is not that of {DEFINITIONS}")
         if not definition.here:
             checked.append(f"track {file.stem}: not checked, its official data is not here")
-        elif Track.read(file) != definition.made(track, season):
+            continue
+        try:
+            made = definition.made(track, season)
+        except BadData as error:
+            checked.append(f"track {file.stem}: not checked, {error}")
+            continue
+        if there != made:
             return Audit(checked, f"track {file.stem}: the seed gives other tasks")
-        else:
-            checked.append(f"track {file.stem}: its tasks come from the seed")
+        checked.append(f"track {file.stem}: its tasks come from the seed")
     if not season.secret:
         return Audit(checked)
     drawn = 0
-    for folder in entries(root):
-        file = verdict_file(root, folder)
-        if folder.parent.name not in tracks or not file.is_file():
-            continue
+    for file in verdict_files(root):
         verdict = SubmissionVerdict.read(file)
-        if verdict.season:
-            if verdict.season != season_of(season.secret.encode("ascii"), verdict.submission_sha256):
+        if verdict.track in tracks and verdict.season:
+            drawn_from = verdict.drawn_from or verdict.submission_sha256
+            ours = drawn_from in (verdict.weights_sha256, verdict.submission_sha256)
+            if not ours or verdict.season != season_of(season.secret.encode("ascii"), drawn_from):
                 return Audit(checked, f"{verdict.submission}: its tasks were not drawn with the secret")
             drawn += 1
     return Audit([*checked, f"{drawn} draws of fresh tasks come from the secret"])

@@ -37,14 +37,17 @@ from agentgym_flow.policies import Policy, PolicyInput, PolicyOutput
 if sys.platform != "win32":  # on Windows this module can only be imported
     import resource
 
-MakePolicy = Callable[[Folder, Track], Policy]
-"""A function that makes the policy of a submission for a track; raises `BadSubmission` if the weights are invalid."""
+MakePolicy = Callable[[Folder, Track], tuple[Policy, str]]
+"""Makes the policy of a submission for a track, and the digest of its weights or of the settings of its training.
+
+Raises `BadSubmission` if they are invalid.
+"""
 
 NUM_ENVS = 256
 
 
 def season_of(secret: bytes, digest: str) -> str:
-    """Return the season for a submission: the HMAC-SHA256 of its digest, as 64 hex digits.
+    """Return the season for submitted weights: the HMAC-SHA256 of their digest, as 64 hex digits.
 
     It cannot be computed without the secret, and anyone can check it after the secret is revealed. An empty secret
     gives the season of a rehearsal.

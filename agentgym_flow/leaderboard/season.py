@@ -2,7 +2,8 @@
 
 Before a season opens, its file contains the SHA-256 of both numbers. The *seed* is revealed when the season opens. It
 generates the task lists of the tracks, so training on them before is impossible. The *secret* is revealed when the
-season closes. Until then it draws fresh tasks for submitted weights; afterwards, anyone can check these draws.
+season closes. Until then it draws fresh tasks for submitted weights; afterwards, anyone can check these draws. The
+first draws of season s0 were made from the digests of all files, later ones are made from those of the weights.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import secrets
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -21,7 +23,8 @@ from msgspec.structs import asdict, replace
 from agentgym_flow import data as registry
 from agentgym_flow._util.files import write_atomically
 from agentgym_flow._util.values import decode_file, typed
-from agentgym_flow.errors import BadSeason, BadSetting, BadTrack
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.errors import AgentGymFlowError, BadData, BadSeason, BadTrack
 from agentgym_flow.leaderboard.files import (
     DEFINITIONS,
     SEASONS,
@@ -34,7 +37,7 @@ from agentgym_flow.leaderboard.files import (
     Text,
     whole,
 )
-from agentgym_flow.leaderboard.track import Metric, Split, Track, make_track
+from agentgym_flow.leaderboard.track import Counts, Metric, Split, Track, make_track
 
 SCHEMA = "agentgym_flow.season/1"
 """The `schema` of the file of a season."""
@@ -101,15 +104,16 @@ class Season(BoardRecord, frozen=True):
         """Return the season with its secret revealed. Raises `BadSeason` if this is not its secret."""
         return self._revealed("secret", secret)
 
-    def drawn_with(self, given: str) -> FreshSeed:
-        """Return the secret that draws fresh tasks: the given or the revealed one.
+    def drawn_with(self, given: str | None) -> FreshSeed:
+        """Return the secret that draws fresh tasks: the revealed or the given one.
 
-        Without either, the draw is a rehearsal with public tasks. Raises `BadSetting` if `given` is not the secret of
-        this season.
+        None is for a rehearsal, whose tasks are public: without a revealed secret it draws with the empty one. Raises
+        `BadSeason` if the secret is not revealed, and `given` is empty or another one.
         """
-        if given and _sha256(given) != self.secret_sha256:
-            raise BadSetting(f"the given secret is not that of season {self.name}")
-        return FreshSeed((given or self.secret).encode("ascii"), public=bool(self.secret) or not given)
+        if given is not None and not self.secret and _sha256(given) != self.secret_sha256:
+            wrong = "is not the given one" if given else "is missing"
+            raise BadSeason(f"the secret of season {self.name} {wrong}: set it in AGENTGYM_FLOW_SEASON_SECRETS")
+        return FreshSeed((self.secret or given or "").encode("ascii"), public=bool(self.secret) or given is None)
 
     def _revealed(self, what: str, value: str) -> Season:
         if _sha256(value) != getattr(self, f"{what}_sha256"):
@@ -143,6 +147,8 @@ class Definition(BoardRecord, frozen=True):
         tasks: the number of tasks; None for all.
         kwargs: arguments of the environment.
         data: the name under which official data must be registered; empty for generated tasks.
+        data_tasks: the number of tasks that the split of the official data has; 0 if it was never measured.
+        data_sha256: the SHA-256 that logs hold for the split of the official data; empty if it was never measured.
 
     The other fields are arguments of `make_track`.
     """
@@ -152,6 +158,8 @@ class Definition(BoardRecord, frozen=True):
     tasks: Annotated[int, Meta(ge=1, le=20_000)] | None = None
     kwargs: Annotated[dict[str, Any], Meta(max_length=32)] = field(default_factory=dict)
     data: str = ""
+    data_tasks: Annotated[int, Meta(ge=0)] = 0
+    data_sha256: DigestOrNone = ""
     split: Split = "test"
     attempts: Annotated[int, Meta(ge=1, le=64)] = 1
     rules: str = "open"
@@ -159,18 +167,49 @@ class Definition(BoardRecord, frozen=True):
     metric: Metric = "success"
     bar: Share = 0.0
     core_seconds: CoreSeconds = 0.0
+    counts: Counts = "first"
 
     @property
     def here(self) -> bool:
         """Whether its tasks can be created on this machine."""
         return not self.data or registry.place(self.data) is not None
 
+    @property
+    def pinned(self) -> dict[str, str]:
+        """The official data of its tracks: name -> SHA-256."""
+        return {self.data: self.data_sha256} if self.data else {}
+
     def made(self, name: str, season: Season) -> Track:
-        """Return the track of a season. Raises `BadTrack` or `BadData`."""
+        """Return the track of a season.
+
+        Raises:
+            BadTrack: the definition does not fit its environment.
+            BadData: the official data is not that of the definition.
+        """
         arguments = asdict(self)
-        data = arguments.pop("data")
-        arguments["kwargs"] = {**self.kwargs, **({"data": data} if data else {"season": season.seed})}
+        for field_name in ("data", "data_tasks", "data_sha256"):
+            del arguments[field_name]
+        arguments["kwargs"] = {**self.kwargs, **({"data": self.data} if self.data else {"season": season.seed})}
+        if self.data:
+            self._check_data(name, arguments["kwargs"])
         return make_track(name=f"{name}-{season.name}", season=season.name, **arguments)
+
+    def _check_data(self, name: str, kwargs: Mapping[str, Any]) -> None:
+        """Raise `BadData` unless the official data on this machine is the one that the definition names."""
+        with closing(make_text_env(self.env_id, **kwargs, split=self.split)) as env:
+            found = f"{env.num_tasks:,} tasks in {self.split!r} and SHA-256 {env.data.get(self.data)}"
+            if (env.data, env.num_tasks) == (self.pinned, self.data_tasks):
+                return
+        if not self.data_sha256:
+            raise BadData(
+                f"{DEFINITIONS} states neither data_tasks nor data_sha256 of track {name!r}, so nobody can tell "
+                f"whether official data {self.data!r} is what its title says; here it has {found}"
+            )
+        raise BadData(
+            f"official data {self.data!r} on this machine is not that of track {name!r}, which has "
+            f"{self.data_tasks:,} tasks and SHA-256 {self.data_sha256}; here it has {found}: get the published "
+            f"version and run agentgym-flow data add {self.data} PATH"
+        )
 
 
 def definitions(root: Path) -> Mapping[str, Definition]:
@@ -188,12 +227,18 @@ def definitions(root: Path) -> Mapping[str, Definition]:
 TrackName = Annotated[str, whole("[a-z0-9][a-z0-9-]{0,47}", "a name in lower case with digits and hyphens")]
 
 
-def made_tracks(root: Path, season: Season) -> Iterator[tuple[str, Definition, Track | None]]:
-    """Yield each definition with its name and its track of an open season; None if its official data is not here.
+def made_tracks(root: Path, season: Season) -> Iterator[tuple[str, Definition, Track | AgentGymFlowError | None]]:
+    """Yield each definition with its name and its track of an open season.
 
-    Raises `BadTrack` or `BadData`.
+    The track is None if its official data is not registered, and the error if it cannot be made: one track that cannot
+    be made must not prevent the others.
+
+    Raises `BadTrack` if the season is not open, or the file of the definitions is damaged.
     """
     if not season.seed:
         raise BadTrack(f"season {season.name} is not open: its seed is not revealed yet")
     for name, definition in definitions(root).items():
-        yield name, definition, definition.made(name, season) if definition.here else None
+        try:
+            yield name, definition, definition.made(name, season) if definition.here else None
+        except AgentGymFlowError as error:
+            yield name, definition, error

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
 from agentgym_flow._util.files import write_folder_atomically
-from agentgym_flow._util.values import printable
+from agentgym_flow._util.values import decode_file, printable, typed
+from agentgym_flow.data import digest_of_files
 from agentgym_flow.episodes import Episode, Group, LoggedEpisode, scan_log, write_log
-from agentgym_flow.errors import BadSubmission
-from agentgym_flow.leaderboard.board import Entry, Leaderboard, achieved_within, boards, outcomes
+from agentgym_flow.errors import BadData, BadSubmission
+from agentgym_flow.leaderboard.board import Entry, achieved_within, boards, outcomes
 from agentgym_flow.leaderboard.eval_results import eval_result
+from agentgym_flow.leaderboard.facts import Bound, bounds, csv_table, how_to_submit, links, parameters, sections
 from agentgym_flow.leaderboard.files import SITE
 from agentgym_flow.leaderboard.judge import limits_of, within
 from agentgym_flow.leaderboard.season import definitions
-from agentgym_flow.leaderboard.submission import LOG
+from agentgym_flow.leaderboard.submission import LOG, class_of
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.replay import verify_log
 from agentgym_flow.report import render_report
-from agentgym_flow.report.charts import charts
+from agentgym_flow.report.charts import Curve, charts
 from agentgym_flow.report.page import WORKFLOW, failures_first
 from agentgym_flow.report.rendering import security_policy, source, templates
 
@@ -33,72 +39,179 @@ DATASET = "agentgym-flow/leaderboards"
 FOOTER = "Rendered by agentgym_flow."
 """The footer of every page. It has no version, because a release must not change pages with unchanged entries."""
 
+CSV = "entries.csv"
+"""The file with all entries of a board, and beside the index with those of all boards."""
+
 _PACKAGE = "agentgym_flow.leaderboard"
 
 
-def render(root: Path, *, jobs: int | None = None) -> None:
+INPUTS = "inputs.json"
+"""The file of the site that says from which inputs the pages of each entry were made."""
+
+
+class RenderedEntry(NamedTuple):
+    """The digest of everything that an entry's pages show, and its number of episodes with recorded responses."""
+
+    inputs: str
+    recorded: int
+
+
+def render(root: Path, *, jobs: int | None = None, files: str = "") -> None:
     """Write the site of the leaderboards below `root`, and replace an existing one at the end.
+
+    Entries whose inputs have not changed keep their pages of the existing site.
 
     Args:
         root: the folder of the leaderboards.
         jobs: the number of processes for replay; None for one per core.
+        files: the address of `root` on the web, for links to logs and weights; empty for links from the site to `root`.
 
     Raises `BadTrack` or `BadSubmission` if a file of the leaderboards is damaged.
     """
-    with write_folder_atomically(root / SITE, replace=True) as partial:
-        for name, text in pages(root, jobs=jobs).items():
+    site = root / SITE
+    made = pages(root, rendered=_rendered(site), jobs=jobs, files=files)
+    with write_folder_atomically(site, replace=True) as partial:
+        for place in json.loads(made[INPUTS]):
+            if f"{place}/index.html" not in made:
+                shutil.copytree(site / place, partial / place)
+        for name, text in made.items():
             file = partial / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, "utf-8", newline="\n")
 
 
-def first_difference(root: Path, *, jobs: int | None = None) -> str:
-    """Return the name of a file of the site that would now be rendered differently; empty if there is none."""
-    made = pages(root, jobs=jobs)
-    there = {file.relative_to(root / SITE).as_posix() for file in (root / SITE).rglob("*") if file.is_file()}
-    for name in sorted(made.keys() | there):
-        if name not in made or name not in there or (root / SITE / name).read_bytes() != made[name].encode():
-            return name
-    return ""
+def _rendered(site: Path) -> dict[str, RenderedEntry]:
+    """Return the entries of an existing site by their place; none if there is no site, or not one that can be read."""
+    try:
+        raw = (site / INPUTS).read_bytes()
+        entries = typed(decode_file(raw, BadData, INPUTS), dict[str, RenderedEntry], BadData, INPUTS)
+    except (OSError, BadData):
+        return {}
+    return {place: one for place, one in entries.items() if (site / place / "index.html").is_file()}
 
 
-def pages(root: Path, *, jobs: int | None = None) -> dict[str, str]:
-    """Return the files of the site: name -> text."""
+def pages(
+    root: Path, *, rendered: Mapping[str, RenderedEntry] | None = None, jobs: int | None = None, files: str = ""
+) -> dict[str, str]:
+    """Return the files of the site: name -> text. Entries `rendered` from the same inputs are left out."""
     found = boards(root)
     there = {board.track.name.removesuffix(f"-{board.track.season}") for board in found}
     awaited = [one for name, one in definitions(root).items() if name not in there]
-    made = {"index.html": _page("index.html.j2", "Leaderboards", boards=found, awaited=awaited)}
+    levels = {board.track.name: bounds(board, found) for board in found}
+    made: dict[str, str] = {}
+    entries: dict[str, RenderedEntry] = {}
     for board in found:
-        track = board.track.name
-        logs = {entry.id: listed(entry, board.track) for entry in board.entries}
-        recorded = {name: sum(line.recorded for line in lines) for name, lines in logs.items()}
-        made[f"{track}/index.html"] = _page("board.html.j2", board.track.title, board=board, recorded=recorded)
+        track = board.track
         for entry in board.entries:
-            place = f"{track}/{entry.id}"
-            back = [("All tracks", "../../index.html"), (board.track.title, "../index.html")]
-            back.append((entry.about.title, "index.html"))
-            player = watched(entry, board.track, logs[entry.id], back, FOOTER, jobs=jobs)
-            made[f"{place}/index.html"] = _page(
-                "entry.html.j2",
-                entry.about.title,
-                board=board,
-                entry=entry,
-                recorded=recorded[entry.id],
-                watched=player.page,
-                outcomes=outcomes(entry, board.track, player.places),
-                charts=charts([achieved_within(entry, board.track)]),
-            )
-            made[f"{place}/eval_results.yaml"] = _exported(board, entry)
-            if player.page:
-                made[f"{place}/episodes.html"] = player.page
-    return made
+            place, shown = f"{track.name}/{entry.id}", EntryFacts(levels[track.name], links(entry, files or "../../.."))
+            inputs = _inputs(entry, track, shown)
+            one = (rendered or {}).get(place)
+            if one is None or one.inputs != inputs:
+                lines = listed(entry, track)
+                one = RenderedEntry(inputs, sum(line.recorded for line in lines))
+                texts = _entry_pages(entry, track, lines, shown, jobs)
+                made |= {f"{place}/{name}": text for name, text in texts.items()}
+            entries[place] = one
+    recorded = {place: one.recorded for place, one in entries.items()}
+    for board in found:
+        made[f"{board.track.name}/index.html"] = _page(
+            "board.html.j2",
+            board.track.title,
+            board=board,
+            recorded=recorded,
+            bounds=levels[board.track.name],
+            sections=sections(board),
+            parameters={entry.id: parameters(entry) for entry in board.entries},
+            links={entry.id: links(entry, files or "../..") for entry in board.entries},
+            commands=how_to_submit(board.track),
+        )
+        made[f"{board.track.name}/{CSV}"] = csv_table([board], recorded)
+    generated = [board.track for board in found if board.track.rules == "open" and not board.track.data]
+    examples = [*generated, *(board.track for board in found)]
+    made["index.html"] = _page(
+        "index.html.j2",
+        "Leaderboards",
+        boards=[(board, levels[board.track.name]) for board in found],
+        legend=max(levels.values(), key=len, default=[]),
+        awaited=awaited,
+        example=examples[0] if found else None,
+        commands=how_to_submit(examples[0]) if found else "",
+    )
+    return made | {CSV: csv_table(found, recorded), INPUTS: json.dumps(entries) + "\n"}
+
+
+class EntryFacts(NamedTuple):
+    """What an entry's page shows from outside of the entry: floor and ceiling, and the addresses of its files."""
+
+    bounds: list[Bound]
+    links: list[tuple[str, str]]
+
+
+def _inputs(entry: Entry, track: Track, shown: EntryFacts) -> str:
+    """Return a digest of all that `_entry_pages` reads: code, templates, track, verdict, other facts, and files."""
+    files = {file.relative_to(entry.path).as_posix(): file for file in entry.path.rglob("*") if file.is_file()}
+    values = [_code(), track, shown, replace(entry, path=Path(entry.id)), _digest_of(files)]
+    return hashlib.sha256(repr(values).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@cache
+def _code() -> str:
+    """Return a digest of the rooms of the package that decide how a page looks."""
+    package = Path(__file__).parents[1]
+    places = (file for room in ("leaderboard", "report", "rewards") for file in (package / room).rglob("*"))
+    return _digest_of(
+        {file.relative_to(package).as_posix(): file for file in places if file.is_file() and file.suffix != ".pyc"}
+    )
+
+
+def _digest_of(files: Mapping[str, Path]) -> str:
+    return digest_of_files({name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items()})
+
+
+def _entry_pages(
+    entry: Entry, track: Track, lines: Sequence[EpisodeListing], shown: EntryFacts, jobs: int | None
+) -> dict[str, str]:
+    """Return the files of an entry: name -> text. What they show must be part of `_inputs`."""
+    back = [("All tracks", "../../index.html"), (track.title, "../index.html"), (entry.about.title, "index.html")]
+    player = watched(entry, track, lines, back, FOOTER, jobs=jobs)
+    page = _page(
+        "entry.html.j2",
+        entry.about.title,
+        track=track,
+        entry=entry,
+        recorded=sum(line.recorded for line in lines),
+        logged=[(line, player.places.get((line.task, line.attempt), 0)) for line in lines],
+        outcomes=outcomes(entry, track, player.places),
+        bounds=shown.bounds,
+        parameters=parameters(entry),
+        links=shown.links,
+        charts=charts([achieved_within(entry, track), *_levels(shown.bounds, track)]),
+    )
+    texts = {"index.html": page, "eval_results.yaml": _exported(entry, track)}
+    return texts | ({"episodes.html": player.page} if player.page else {})
+
+
+def _levels(found: Sequence[Bound], track: Track) -> list[Curve]:
+    """Return the scores of the floor and the ceiling as level lines for the chart of an entry."""
+    return [
+        Curve(
+            f"{one.name}, the {one.style}",
+            [0, track.max_steps],
+            [100 * score.mean] * 2,
+            x_label="steps",
+            y_label=f"{track.metric} (%)",
+        )
+        for one in found
+        if (score := one.score()) is not None
+    ]
 
 
 def _page(template: str, title: str, **parts: Any) -> str:
     style = source("page.css") + source("board.css", package=_PACKAGE)
-    script = source("sort.js", package=_PACKAGE)
+    script = source("tables.js", package=_PACKAGE)
     environment = templates(_PACKAGE)
     environment.filters |= {"percent": _percent, "place": _place, "settings": _settings, "breakable": _breakable}
+    environment.filters |= {"short": _short, "class_of": class_of, "short_id": lambda name: name.rpartition("/")[2]}
     return environment.get_template(template).render(
         title=title,
         footer=FOOTER,
@@ -118,6 +231,14 @@ def _place(share: float) -> str:
     return f"{4 + 192 * share:.2f}"
 
 
+def _short(count: int) -> str:
+    """Return a number with three digits and a unit, such as `243 k` or `7.62 B`."""
+    for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if count >= size:
+            return f"{count / size:.3g}\u00a0{unit}"
+    return str(count)
+
+
 def _settings(kwargs: Mapping[str, Any]) -> str:
     """Return the settings of an environment in one line, without empty ones and the season."""
     told = {name: value for name, value in kwargs.items() if value not in (None, {}, [], "") and name != "season"}
@@ -129,15 +250,18 @@ def _breakable(name: str) -> Markup:
     return Markup("_<wbr>").join(printable(name).split("_"))
 
 
-def _exported(board: Leaderboard, entry: Entry) -> str:
+def _exported(entry: Entry, track: Track) -> str:
     return eval_result(
         entry.verdict.scores,
         DATASET,
-        board.track.name,
-        date=entry.about.date,
-        notes=f"badge: {entry.verdict.badge}; prompt: {entry.about.prompt}",
+        track.name,
+        date=entry.date,
+        notes=f"badge: {entry.badge}; prompt: {entry.about.prompt}",
     )
 
+
+OF_THE_LOG = "from the submitter's log. The score comes from other episodes, which CI played on fresh tasks."
+"""What the player says about the episodes of a reproduced entry."""
 
 MOST_EPISODES = 30
 """The largest number of episodes on the page of an entry."""
@@ -228,11 +352,12 @@ def watched(
     except BadSubmission:
         return WatchedEpisodes()
     title = f"{entry.about.title} on {track.title}"
+    source_of = {"these episodes": OF_THE_LOG} if entry.verdict.season else {}
     while True:
         # Without a success, all potentials are unknown, and a graph would show nothing.
         groups = [Group(attempts) for attempts in tasks if any(one.success for one in attempts)]
         others = [one for attempts in tasks if not any(one.success for one in attempts) for one in attempts]
-        page = render_report(title=title, groups=groups, episodes=others, links=links, footer=footer)
+        page = render_report(title=title, summary=source_of, groups=groups, episodes=others, links=links, footer=footer)
         if len(page) <= MOST_CHARACTERS or len(tasks) <= 1:
             break
         tasks = tasks[: len(tasks) // 2]

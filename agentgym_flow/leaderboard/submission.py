@@ -19,13 +19,15 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from msgspec import Meta
 
-from agentgym_flow._util.files import write_folder_atomically
+from agentgym_flow._util.files import file_digest, write_folder_atomically
 from agentgym_flow._util.values import decode_file, typed
-from agentgym_flow.errors import BadSubmission, MissingExtra
+from agentgym_flow.episodes import NO_LIMITS, read_log, write_log
+from agentgym_flow.errors import BadSetting, BadSubmission, MissingExtra
 from agentgym_flow.leaderboard.files import (
     SUBMISSIONS,
     BoardRecord,
     Day,
+    DigestOrNone,
     Link,
     Slug,
     Text,
@@ -68,17 +70,19 @@ REPRODUCED, ATTESTED, REPLAYED = get_args(Badge)
 
 
 class TrainingSources(BoardRecord, frozen=True):
-    """What the policy has learnt from: environments, data beyond them (empty for none), and the cost."""
+    """What the policy has learnt from: environments, data beyond them (empty for none), core-seconds, and episodes."""
 
     environments: Annotated[list[Text], Meta(max_length=30)]
     data: Annotated[str, plain_text(300, empty=True, lines=True)]
     core_seconds: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+    episodes: Annotated[int, Meta(ge=0, le=10**15)] | None = None
 
 
 class ModelCard(BoardRecord, frozen=True):
-    """A model: its name, the number of its parameters, and where its open weights are."""
+    """A model: its name, the number of its parameters, where its open weights are, and their `open_weights_digest`."""
 
     name: Text
+    sha256: DigestOrNone = ""
     parameters: Annotated[int, Meta(ge=0, le=10**15)] | None = None
     weights: Link = ""
 
@@ -258,6 +262,20 @@ def check_rules(entry: Folder, track: Track) -> None:
             raise BadSubmission(f"{SOURCE} is missing: track {track.name} shows the source of the training")
 
 
+def open_weights_digest(weights: Path) -> str:
+    """Return the digest that names open weights: the SHA-256 of a file, or that of a folder's `.safetensors` files.
+
+    The latter is what `LC_ALL=C; sha256sum *.safetensors | sha256sum` prints. Raises `BadSetting` if there are none.
+    """
+    if weights.is_file():
+        return file_digest(weights)
+    files = sorted(weights.glob("*.safetensors"))
+    if not files:
+        raise BadSetting(f"{weights} has no .safetensors file: name the folder or the file of the weights")
+    lines = "".join(f"{file_digest(file)}  {file.name}\n" for file in files)
+    return hashlib.sha256(lines.encode("utf-8")).hexdigest()
+
+
 EVALUATION = "evaluation.json"
 """The file in which `agentgym-flow evaluate --track` writes the track and the result."""
 
@@ -273,7 +291,7 @@ def make_submission(
     training: Path | None = None,
     day: str = "",
 ) -> Path:
-    """Create the folder of a submission below `root`, and return it.
+    """Create the folder of a submission below `root`, and return it. Its log is the log of the run, in version 2.
 
     Args:
         run: the output folder of `agentgym-flow evaluate --track ... --out`.
@@ -287,6 +305,7 @@ def make_submission(
 
     Raises:
         BadSubmission: a file or an entry is missing or invalid.
+        BadLog: a line of the log cannot be read.
         FileExistsError: the entry exists already.
     """
     track = evaluated(run)
@@ -302,7 +321,7 @@ def make_submission(
     with write_folder_atomically(place) as partial:
         partial.mkdir(exist_ok=True)
         (partial / ABOUT).write_text(_yaml(value), "utf-8")
-        shutil.copyfile(run / LOG, partial / LOG)
+        write_log(partial / LOG, (episode.for_board() for episode in read_log(run / LOG, NO_LIMITS)))
         (partial / README).write_text(f"# {about['title']}\n\n```bash\n{about['command']}\n```\n", "utf-8")
         for given, name in ((source, SOURCE), (training, TRAINING)):
             if given is not None:

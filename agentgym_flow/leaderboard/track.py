@@ -29,6 +29,7 @@ EnvId = Annotated[
 ]
 Metric = Literal["success", "score"]
 Split = Literal["train", "valid", "test"]
+Counts = Literal["first", "best"]
 
 
 class TrackTask(NamedTuple):
@@ -61,6 +62,7 @@ class Track(BoardRecord, frozen=True):
         metric: the metric that ranks entries, `success` or `score`.
         bar: the value that the lower end of the 95 % interval must reach.
         core_seconds: the limit on the cost of training, 0 for none. With a limit, entries must include their source.
+        counts: which accepted entry of an account counts, `first` or `best`. Files and digests have only `best`.
         env_id: the environment.
         kwargs: its settings as in a log, including `season`.
         data: official data, name -> SHA-256.
@@ -88,6 +90,7 @@ class Track(BoardRecord, frozen=True):
     attempts: Annotated[int, Meta(ge=1, le=64)]
     seed: Index
     tasks: Annotated[tuple[TrackTask, ...], Meta(min_length=1, max_length=20_000)]
+    counts: Counts = "first"
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -114,7 +117,7 @@ class Track(BoardRecord, frozen=True):
 
     def write(self, path: Path) -> None:
         """Write the track, with one task per line."""
-        head = {name: value for name, value in asdict(self).items() if name != "tasks"}
+        head = {name: value for name, value in self._content().items() if name != "tasks"}
         tasks = ",\n  ".join(json.dumps(task) for task in self.tasks)
         text = json.dumps(head, indent=1, allow_nan=False).removesuffix("\n}")
         with write_atomically(path) as partial:
@@ -123,7 +126,11 @@ class Track(BoardRecord, frozen=True):
     @property
     def digest(self) -> str:
         """The SHA-256 of the content."""
-        return stable_hash(asdict(self))
+        return stable_hash(self._content())
+
+    def _content(self) -> dict[str, Any]:
+        """Return all fields; `counts` only if it is not `first`, because the digests of the first tracks lack it."""
+        return {name: value for name, value in asdict(self).items() if (name, value) != ("counts", "first")}
 
     @property
     def episodes(self) -> int:
@@ -154,8 +161,14 @@ class Track(BoardRecord, frozen=True):
         env = make_text_env(self.env_id, **self.env_settings(data))
         if env.data != self.data:
             env.close()
+            if env.former_data == self.data:
+                raise BadData(
+                    f"track {self.name} is of an earlier version of this package, which gave the same official data "
+                    "another SHA-256 and its tasks other keys: create the track again"
+                )
             raise BadData(
-                f"track {self.name} was made with other data: {self.data}, here is {env.data}; get that version"
+                f"track {self.name} was made with other data: {self.data}, here is {env.data} with {env.num_tasks:,} "
+                f"tasks in {self.split!r}; get that version"
             )
         return env
 
@@ -188,6 +201,7 @@ def make_track(
     metric: str = "success",
     bar: float = 0.0,
     core_seconds: float = 0.0,
+    counts: str = "first",
 ) -> Track:
     """Return a track of the first `tasks` tasks of a split (None: all) as this version of the package generates them.
 
@@ -205,7 +219,7 @@ def make_track(
             "schema": SCHEMA, "name": name, "season": season, "title": title, "rules": rules, "prompts": list(prompts),
             "metric": metric, "bar": bar, "core_seconds": core_seconds,
             "env_id": env_id, "kwargs": env.settings, "data": env.data, "split": split, "max_steps": env.max_steps,
-            "attempts": attempts, "seed": seed, "tasks": found,
+            "attempts": attempts, "seed": seed, "tasks": found, "counts": counts,
         }  # fmt: skip
     return Track.parse(value, f"track {name}")
 

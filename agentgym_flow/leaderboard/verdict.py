@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self, get_args
 
 import msgspec
 import numpy as np
@@ -21,9 +21,19 @@ from agentgym_flow._util.values import decode_file, typed
 from agentgym_flow.core import canonical
 from agentgym_flow.episodes import LoggedEpisode, LogLimits, scan_log
 from agentgym_flow.errors import BadLog, BadSubmission
-from agentgym_flow.leaderboard.files import ROOT, SUBMISSIONS, BoardRecord, DigestOrNone, Share, whole
+from agentgym_flow.leaderboard.files import (
+    ROOT,
+    SUBMISSIONS,
+    VERDICTS,
+    Account,
+    BoardRecord,
+    Digest,
+    DigestOrNone,
+    Share,
+    whole,
+)
 from agentgym_flow.leaderboard.statistics import clustered_mean
-from agentgym_flow.leaderboard.submission import ATTESTED, Badge
+from agentgym_flow.leaderboard.submission import ATTESTED, REPLAYED, Badge
 from agentgym_flow.leaderboard.track import Track, TrackEpisode
 
 _SETTINGS = ("env_id", "kwargs", "data", "split", "max_steps")
@@ -100,14 +110,36 @@ def _words(start: TrackEpisode) -> str:
 SCHEMA: Final = "agentgym_flow.verdict/1"
 """The `schema` of a verdict."""
 
-ADDED: Mapping[str, object] = {"sandbox": ""}
+ADDED: Mapping[str, object] = {
+    "sandbox": "",
+    "account": "",
+    "merged": "",
+    "commit": "",
+    "weights_sha256": "",
+    "drawn_from": "",
+    "rescored": None,
+}
 """The fields that older verdicts lack, and what is read instead."""
 
 AGAIN = "agentgym-flow leaderboard check {folder}"
 """The command that repeats the checks. It draws the same fresh tasks once the season's secret is revealed."""
 
-AGAIN_ATTESTED = "agentgym-flow leaderboard rescore {folder} --model WEIGHTS --share 0.02 --seed ANYTHING"
+AGAIN_ATTESTED = "agentgym-flow leaderboard rescore {folder} --model WEIGHTS"
 """The command that rescores a random share of an attested entry's completions with the open weights."""
+
+ENOUGH = 0.95
+"""The share of rescored turns that must agree. It is below 1 because the numerics of inference engines differ."""
+
+MOST_SURPRISE = 3.0
+"""The largest `RescoreResult.surprise`. One in 700 honest entries has more."""
+
+LEAST_TURNS = 100
+"""The number of turns that a rescore compares, unless it compares all."""
+
+Proof = Literal["proved", "claimed", "replayed"]
+"""What is known about the player, the strongest first: it was checked, it is claimed by a log, or nothing is said."""
+
+PROOFS: tuple[Proof, ...] = get_args(Proof)
 
 Check = Literal["files", "track", "rules", "coverage", "steps", "completions", "weights", "score"]
 """The checks in their order; a rejection names the one that failed."""
@@ -136,8 +168,45 @@ class DivergencePoint(BoardRecord, frozen=True):
     what: Annotated[str, Meta(max_length=600)]
 
 
+class RescoreResult(BoardRecord, frozen=True):
+    """The comparison of an attested entry's log-probabilities with those of the open weights.
+
+    Attributes:
+        command: the command that was run.
+        weights_sha256: the digest of the open weights, which the entry names as `model.sha256`.
+        share: the share of all turns that was drawn.
+        turns: the number of turns compared.
+        agreed: the number of turns that agree.
+        difference: the mean absolute difference of two log-probabilities of a token, in nats.
+        surprise: how much less likely the texts are than texts that the weights write, in standard deviations. Texts
+            that somebody else has written, or chosen among many, are less likely.
+    """
+
+    command: Annotated[str, Meta(max_length=400)]
+    weights_sha256: Digest
+    share: Share
+    turns: Annotated[int, Meta(ge=1)]
+    agreed: Annotated[int, Meta(ge=0)]
+    difference: Annotated[float, Meta(ge=0)]
+    surprise: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether enough turns were compared, enough of them agree, and the texts are as likely as the weights' own."""
+        compared = self.turns >= LEAST_TURNS or self.share == 1
+        return compared and self.agreed >= ENOUGH * self.turns and self.surprise <= MOST_SURPRISE
+
+    def summary(self) -> str:
+        """Return the comparison as one phrase."""
+        return (
+            f"{self.agreed} of {self.turns} turns agree with the weights of SHA-256 {self.weights_sha256:.12}..., the "
+            f"mean difference is {self.difference:.3f} nats a token, the texts are {self.surprise:.1f} standard "
+            "deviations less likely than the weights' own"
+        )
+
+
 class SubmissionVerdict(BoardRecord, frozen=True):
-    """A verdict. A file has all fields.
+    """A verdict. A file has all fields; a file from before a field existed has its default.
 
     Attributes:
         submission: `<track>/<date>-<name>`.
@@ -156,6 +225,14 @@ class SubmissionVerdict(BoardRecord, frozen=True):
         sandbox: how the processes that replayed the log were isolated, see `LogVerdict`; `unused` if it was refused
             before, empty in verdicts that are older than this field.
         again: the command that repeats the checks; empty if the submission was rejected.
+        account: the account that opened the pull request, in lower case; empty for the project's own entries.
+        merged: the time of the merge in UTC, such as `2026-11-28T10:00:00Z`; empty if it is not recorded.
+        commit: the commit of the merge; empty if there is none.
+        weights_sha256: the digest of the submitted weights, however their file stores them, or of the settings of a
+            training; empty if there are none.
+        drawn_from: the digest from which the secret drew the fresh tasks: `weights_sha256`, or `submission_sha256` in
+            the first verdicts of season s0.
+        rescored: the comparison with the open weights, for an attested entry that was rescored.
         package: the version of the package that ran the checks.
         schema: `SCHEMA`.
     """
@@ -177,6 +254,12 @@ class SubmissionVerdict(BoardRecord, frozen=True):
     steps: list[list[Annotated[int, Meta(ge=0)]]] = field(default_factory=list)
     sandbox: Literal["strong", "limited", "none", "unused", ""] = "unused"
     again: Annotated[str, Meta(max_length=400)] = ""
+    account: Account = ""
+    merged: Annotated[str, whole("(20[0-9]{2}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z)?", "a time in UTC, or empty")] = ""
+    commit: Annotated[str, whole("([0-9a-f]{40,64})?", "the hash of a commit, or empty")] = ""
+    weights_sha256: DigestOrNone = ""
+    drawn_from: DigestOrNone = ""
+    rescored: RescoreResult | None = None
     package: Annotated[str, Meta(max_length=40)] = __version__
     schema: Literal["agentgym_flow.verdict/1"] = SCHEMA
 
@@ -191,14 +274,37 @@ class SubmissionVerdict(BoardRecord, frozen=True):
                 raise BadSubmission(f"{path.name}: field {name!r} is missing")
         return verdict
 
+    @property
+    def track(self) -> str:
+        """The name of the track."""
+        return self.submission.partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """The name of the entry."""
+        return self.submission.partition("/")[2][11:]
+
+    @property
+    def when(self) -> str:
+        """The time of the merge, or the date of the entry if the time is not recorded. Its order is that of time."""
+        return self.merged or self.submission.partition("/")[2][:10]
+
+    @property
+    def proof(self) -> Proof:
+        """What is known about the player of an accepted entry. An attested one is claimed until a rescore holds."""
+        if self.badge == ATTESTED and not (self.rescored and self.rescored.holds):
+            return "claimed"
+        return "replayed" if self.badge == REPLAYED else "proved"
+
     def summary(self) -> str:
         """Return the verdict as one sentence of Markdown."""
         if self.reason is not None:
             return f"**Refused** at the check `{self.reason.check}`: {self.reason.message}"
         assert self.score is not None  # an accepted entry has one
         score, episodes = self.score, sum(map(len, self.scores))
+        claimed = " (*claimed* until it is rescored)" if self.proof == "claimed" else ""
         return (
-            f"**Accepted** as *{self.badge}*: {self.submission} scores {score.mean:.1%} "
+            f"**Accepted** as *{self.badge}*{claimed}: {self.submission} scores {score.mean:.1%} "
             f"[{score.low:.1%}, {score.high:.1%}] in {episodes} episodes."
         )
 
@@ -214,6 +320,11 @@ class SubmissionVerdict(BoardRecord, frozen=True):
         """Write the verdict."""
         with write_atomically(path) as partial:
             partial.write_text(self.text(), "utf-8")
+
+
+def verdict_files(root: Path) -> list[Path]:
+    """Return the files with verdicts below the folder of the leaderboards, in order."""
+    return sorted((root / VERDICTS).glob("*/*.json"))
 
 
 def scored(verdict: SubmissionVerdict, track: Track, said: Claims) -> SubmissionVerdict:

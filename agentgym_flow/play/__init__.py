@@ -2,14 +2,16 @@
 
 from typing import TYPE_CHECKING
 
-from agentgym_flow._util.exports import on_demand
+from agentgym_flow._util.importing import on_demand
 
 if TYPE_CHECKING:
-    from agentgym_flow.play.demonstrations import collect, collect_play
+    from agentgym_flow.play.attempts import AtK, at_k, best_of_k, pass_at_k, pass_hat_k
     from agentgym_flow.play.evaluation import (
         Difference,
         Evaluation,
         by_task_type,
+        collect,
+        collect_play,
         evaluate,
         evaluate_play,
         paired_difference,
@@ -34,6 +36,7 @@ else:
 __all__ = [
     "ERROR",
     "TRAIN_TASKS",
+    "AtK",
     "Difference",
     "EnvPool",
     "EpisodePlan",
@@ -44,6 +47,8 @@ __all__ = [
     "Play",
     "PoolSlot",
     "SharedRequests",
+    "at_k",
+    "best_of_k",
     "by_task_type",
     "collect",
     "collect_play",
@@ -51,6 +56,8 @@ __all__ = [
     "evaluate",
     "evaluate_play",
     "paired_difference",
+    "pass_at_k",
+    "pass_hat_k",
     "path_of",
     "play_split",
     "rollout",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,7 +20,15 @@ from agentgym_flow.episodes import Episode, EpisodeRecorder, LoggedEpisode, Poli
 from agentgym_flow.errors import BadLog, BadResume
 from agentgym_flow.play.groups import ERROR
 from agentgym_flow.policies.base import AsyncPolicy, Policy, PolicyInput, PolicyWrapper, checked
-from agentgym_flow.policies.openai_chat import FAILED_REQUESTS, LOGPROBS, OpenAIPolicy
+from agentgym_flow.policies.openai_chat import (
+    FAILED_REQUESTS,
+    LOGPROBS,
+    REASONING,
+    TOOL_CALLS,
+    USAGE,
+    OpenAIPolicy,
+    add_usage,
+)
 from agentgym_flow.replay.stepping import step_again
 
 SUFFIX = ".unfinished"
@@ -57,7 +65,7 @@ class Journal:
         self.path = path_of(log)
         self._settings = json.loads(json.dumps(settings))
         self._episodes: dict[Place, LoggedEpisode] = {}
-        self._outputs: dict[tuple[int, int, int, str], Sequence[Any]] = {}
+        self._outputs: dict[tuple[int, int, int, str], Mapping[str, Any]] = {}
         self._answers: dict[str, list[Any]] = {}
         self._lock = Lock()
         self._written = False
@@ -108,7 +116,7 @@ class Journal:
                 return
             if "output" in row:
                 task, attempt, turn, seen = row["at"]
-                self._outputs[task, attempt, turn, seen] = row["output"]
+                self._outputs[task, attempt, turn, seen] = row
             else:
                 self._answers.setdefault(row["asked"], []).append(row["answer"])
         self._written = True
@@ -155,11 +163,13 @@ class Journal:
         found = self._outputs.get(_place_of(policy_input))
         if found is None:
             return None
-        action, completion, failures, policy, cut, truncated_by, *logprobs = found
-        if failures:
-            policy_input.episode.meta.setdefault(FAILED_REQUESTS, []).extend(failures)
-        if logprobs:
-            policy_input.episode.meta.setdefault(LOGPROBS, []).extend(logprobs)
+        action, completion, failures, policy, cut, truncated_by, *logprobs = found["output"]
+        meta = policy_input.episode.meta
+        for key, told in {FAILED_REQUESTS: failures, LOGPROBS: logprobs, **found.get("notes", {})}.items():
+            if told:
+                meta.setdefault(key, []).extend(told)
+        if USAGE in found:
+            add_usage(meta.setdefault(USAGE, {}), found[USAGE])
         return PolicyOutput(action, completion=completion, policy=policy, cut=cut, truncated_by=truncated_by)
 
     def add_output(self, row: Mapping[str, Any]) -> None:
@@ -205,17 +215,21 @@ def _place_of(policy_input: PolicyInput) -> tuple[int, int, int, str]:
     return episode.task, episode.attempt, len(episode.turns), stable_hash([policy_input.observation])[:16]
 
 
-def _row_of(policy_input: PolicyInput, output: PolicyOutput) -> dict[str, Any]:
-    """Return the record of an answer to a policy input."""
+def _row_of(policy_input: PolicyInput, output: PolicyOutput, spent: Mapping[str, float]) -> dict[str, Any]:
+    """Return the record of an answer to a policy input, before which the episode had `spent` what it says."""
     logprobs = policy_input.episode.meta.get(LOGPROBS, [])[len(policy_input.episode.turns) :]
-    said = [output.action, output.completion, _failures(policy_input), output.policy, output.cut, output.truncated_by]
-    return {"at": _place_of(policy_input), "output": [*said, *logprobs]}
+    said = [output.action, output.completion, _noted(policy_input, FAILED_REQUESTS)]
+    row = {"at": _place_of(policy_input), "output": [*said, output.policy, output.cut, output.truncated_by, *logprobs]}
+    notes = {key: told for key in (TOOL_CALLS, REASONING) if (told := _noted(policy_input, key))}
+    usage = policy_input.episode.meta.get(USAGE, {})
+    new = {name: value - spent.get(name, 0) for name, value in usage.items() if value != spent.get(name, 0)}
+    return row | ({"notes": notes} if notes else {}) | ({USAGE: new} if new else {})
 
 
-def _failures(policy_input: PolicyInput) -> list[dict[str, Any]]:
-    """Return the failed requests of the present turn."""
+def _noted(policy_input: PolicyInput, key: str) -> list[dict[str, Any]]:
+    """Return what was noted about the present turn, such as its failed requests."""
     turn = len(policy_input.episode.turns)
-    return [one for one in policy_input.episode.meta.get(FAILED_REQUESTS, ()) if one["turn"] == turn]
+    return [one for one in policy_input.episode.meta.get(key, ()) if one["turn"] == turn]
 
 
 def _step_again(env: TextEnv, logged: LoggedEpisode) -> Episode:
@@ -253,9 +267,10 @@ class _RecordedPolicy(PolicyWrapper):
             if isinstance(inner, OpenAIPolicy):
                 inner.messages(policy_input)  # a conversation goes on from them
             return known
+        spent = dict(policy_input.episode.meta.get(USAGE, {}))
         output = checked(self.policy, await self.policy.respond(policy_input))
-        self._new.append(_row_of(policy_input, output))
-        self._answered = self._answered or not _failures(policy_input)
+        self._new.append(_row_of(policy_input, output, spent))
+        self._answered = self._answered or not _noted(policy_input, FAILED_REQUESTS)
         if self._answered:
             self._keep()
         return output

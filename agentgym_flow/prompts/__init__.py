@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from agentgym_flow._util.exports import on_demand
+from agentgym_flow._util.importing import on_demand
 
 if TYPE_CHECKING:
     from agentgym_flow.prompts.files import PromptFile, Template
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         history_window,
         template_for,
         templates_of,
+        tools_for,
         valid_turns,
     )
     from agentgym_flow.prompts.thoughts import (
@@ -33,12 +34,14 @@ if TYPE_CHECKING:
         ends_in_thought,
         without_thoughts,
     )
+    from agentgym_flow.prompts.tools import CALL_A_TOOL, TEXT, Tool
     from agentgym_flow.prompts.types import CONVERSATION, LAYOUTS, TURN
     from agentgym_flow.prompts.words import FIXED, WordTemplate, words_of
 else:
     __getattr__ = on_demand(__name__)  # hidden from type checkers, which would accept any name
 
 __all__ = [
+    "CALL_A_TOOL",
     "CLOSE",
     "CLOSE_THOUGHT",
     "CONVERSATION",
@@ -48,6 +51,7 @@ __all__ = [
     "OPEN_THOUGHT",
     "PAIRS",
     "TAGS",
+    "TEXT",
     "TURN",
     "ChoiceTemplate",
     "ConversationTemplate",
@@ -61,12 +65,14 @@ __all__ = [
     "SettingsTemplate",
     "Template",
     "TextTemplate",
+    "Tool",
     "TranscriptTemplate",
     "WordTemplate",
     "ends_in_thought",
     "history_window",
     "template_for",
     "templates_of",
+    "tools_for",
     "valid_turns",
     "without_thoughts",
     "words_of",

@@ -24,6 +24,7 @@ from agentgym_flow.episodes import EpisodeRecorder, Turn
 from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption, UnknownTemplate
 from agentgym_flow.prompts.files import PromptFile
 from agentgym_flow.prompts.thoughts import CLOSE_THOUGHT, OPEN_THOUGHT, without_thoughts
+from agentgym_flow.prompts.tools import CALL_A_TOOL, TAKE_ACTION, Tool
 from agentgym_flow.prompts.types import (
     ConversationTemplate,
     FormatTemplate,
@@ -58,6 +59,7 @@ __all__ = [
     "tagged_action",
     "template_for",
     "templates_of",
+    "tools_for",
     "valid_turns",
 ]
 
@@ -112,6 +114,7 @@ class TextTemplate:
         shots: the number of solved turns in front of the first prompt of a chat (few-shot), each with the answer of
             the environment's expert; see `solved_turns`. They have no thoughts, so none
             are asked for.
+        tools: ask for the call of a tool instead of an answer in tags; a policy that offers tools sets it.
         name: the name under which results are reported.
 
     Raises:
@@ -125,6 +128,7 @@ class TextTemplate:
     lists_actions: bool = True
     numbers_turns: bool = True
     shots: int = 0
+    tools: bool = False
     name: str = "text"
 
     def __post_init__(self) -> None:
@@ -202,6 +206,8 @@ class TextTemplate:
         return self.think and not self.shots
 
     def _how_to_answer(self) -> str:
+        if self.tools:
+            return CALL_A_TOOL
         where = f" inside {OPEN} and {CLOSE}." if self.tags_required else ", and nothing else."
         action = f"exactly one {self._asked_for}{where}"
         if self.asks_for_thoughts:
@@ -332,8 +338,13 @@ def published_of(env_id: str) -> Published:
     return _beside(env_id, "published_prompt", "PUBLISHED")
 
 
+def tools_for(env_id: str) -> dict[str, Tool]:
+    """Return the tools of an environment by name. Raises `UnknownEnvironment` if the id is not registered."""
+    return _beside(env_id, "prompt", "TOOLS") or {"take_action": TAKE_ACTION}
+
+
 def _beside(env_id: str, module: str, name: str) -> dict[str, Any]:
-    """Return the dictionary `name` of a module next to the module of an environment; empty if there is no such module.
+    """Return the dictionary `name` of a module next to the module of an environment; empty if there is none.
 
     Raises `UnknownEnvironment` if the id is not registered.
     """
@@ -344,7 +355,7 @@ def _beside(env_id: str, module: str, name: str) -> dict[str, Any]:
     own = f"{home.rpartition('.')[0]}.{module}"
     if not home.count(".") or importlib.util.find_spec(own) is None:
         return {}
-    return dict(getattr(importlib.import_module(own), name))
+    return dict(getattr(importlib.import_module(own), name, {}))
 
 
 def template_for(env_id: str, name: str = "text", settings: Mapping[str, Any] | None = None) -> PromptTemplate:

@@ -11,8 +11,7 @@ official data of the caller. No module is imported because a log names it. Every
 """
 
 from agentgym_flow.episodes import LogLimits
-from agentgym_flow.replay.divergence import REMARKS, Divergence
 from agentgym_flow.replay.log import LogVerdict, verify_log
-from agentgym_flow.replay.stepping import replay, verify
+from agentgym_flow.replay.stepping import REMARKS, Divergence, replay, verify
 
 __all__ = ["REMARKS", "Divergence", "LogLimits", "LogVerdict", "replay", "verify", "verify_log"]

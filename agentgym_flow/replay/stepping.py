@@ -1,4 +1,4 @@
-"""Replay one logged episode."""
+"""Replay one logged episode, and find its first difference from the log."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ import gymnasium as gym
 from agentgym_flow.core import TextEnv, canonical, check_settings, make_text_env, text_env_class, text_env_parameters
 from agentgym_flow.data import FETCHED, DataSet, located, no_cache, no_fetching, place
 from agentgym_flow.episodes import (
+    BOARD_SCHEMA,
+    SCHEMA,
     Episode,
     EpisodeRecorder,
     LinkValues,
@@ -21,9 +24,117 @@ from agentgym_flow.episodes import (
     LogLimits,
     PolicyOutput,
     first_link,
+    next_link,
 )
 from agentgym_flow.errors import AgentGymFlowError, BadData, BadLog, UnknownEnvironment
-from agentgym_flow.replay.divergence import Divergence, ReplayOutcome, ReplayStart, compare
+
+REMARKS = frozenset({"attempt", "completions", "meta"})
+"""The fields of a line that replay cannot verify."""
+
+
+FINAL_DIGEST = "final digest differs; which step does, a log of version 1 tells (verify --against)"
+"""What differs if a log of version 2 differs in an observation or a state, in this step or before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The first difference between a log and its replay.
+
+    Attributes:
+        step: the number of the action, from 1; 0 is the start.
+        what: the field that differs, or the problem that prevents the replay.
+        logged: the value in the log.
+        replayed: the value in the replay.
+    """
+
+    step: int
+    what: str
+    logged: Any = None
+    replayed: Any = None
+
+    def __str__(self) -> str:
+        where = f"step {self.step}" if self.step else "start"
+        if self.logged is None and self.replayed is None:
+            return f"{where}: {self.what}"
+        return f"{where}: {self.what}: the log has {self.logged!r:.100}, replay has {self.replayed!r:.100}"
+
+
+class ReplayStart(NamedTuple):
+    """The result of a reset: the fields of a log that describe the start, by name; h_0; and the recording entry."""
+
+    fields: Mapping[str, Any]
+    link: bytes
+    recording: Any
+
+
+class ReplayOutcome(NamedTuple):
+    """The end of a replayed episode."""
+
+    terminated: bool = False
+    truncated: bool = False
+    success: bool = False
+    score: float = 0.0
+
+
+def compare(
+    logged: LoggedEpisode, start: ReplayStart, steps: Iterable[LinkValues]
+) -> tuple[Divergence | None, ReplayOutcome]:
+    """Return the first divergence, and the outcome after the steps that were compared.
+
+    A difference in a named field is reported before one in a digest. Of the steps, only their recording is stored.
+    """
+    actions = len(logged.actions)
+    for name, found in start.fields.items():
+        if _differs(getattr(logged, name), found):
+            what = "task_key (another version of the package, or other data)" if name == "task_key" else name
+            return Divergence(0, what, getattr(logged, name), found), ReplayOutcome()
+    link, recording, step, one = start.link, [start.recording], 0, None
+    if logged.digests is not None and logged.digests[0] != link.hex()[:16]:
+        what = "first observation, state key or seed (by digest)"
+        return Divergence(0, what, logged.digests[0], link.hex()[:16]), ReplayOutcome()
+    for step, one in enumerate(steps, 1):
+        if logged.rewards[step - 1] != one[2]:
+            return Divergence(step, "reward", logged.rewards[step - 1], one[2]), ReplayOutcome(*one[3:7])
+        if step == actions and (apart := _differing_end(logged, step, ReplayOutcome(*one[3:7]))):
+            return apart, ReplayOutcome(*one[3:7])
+        link = next_link(link, *one)
+        if logged.digests is not None and logged.digests[step] != link.hex()[:16]:
+            what = "action, observation or state (by digest)"
+            return Divergence(step, what, logged.digests[step], link.hex()[:16]), ReplayOutcome(*one[3:7])
+        recording.append(one[8])
+    outcome = ReplayOutcome(*one[3:7]) if one else ReplayOutcome()
+    if actions > step:
+        return Divergence(step + 1, "actions after the end", logged.actions[step], "the episode had ended"), outcome
+    return _compare_end(logged, step, link, outcome, recording), outcome
+
+
+def _compare_end(
+    logged: LoggedEpisode, step: int, link: bytes, outcome: ReplayOutcome, recording: list[Any]
+) -> Divergence | None:
+    """Return a divergence in the fields of the whole episode."""
+    recorded = recording if any(entry is not None for entry in recording) else None
+    if logged.schema not in (SCHEMA, BOARD_SCHEMA):
+        return Divergence(step, "schema", logged.schema, SCHEMA)
+    if logged.digest != link.hex():
+        return Divergence(step, "digest" if logged.digests is not None else FINAL_DIGEST, logged.digest, link.hex())
+    if _differs(logged.recording, recorded):
+        return Divergence(step, "recording", logged.recording, recorded)
+    return _differing_end(logged, step, outcome)
+
+
+def _differing_end(logged: LoggedEpisode, step: int, outcome: ReplayOutcome) -> Divergence | None:
+    for name, found in outcome._asdict().items():
+        if getattr(logged, name) != found:
+            return Divergence(step, name, getattr(logged, name), found)
+    return None
+
+
+def _differs(said: Any, found: Any) -> bool:
+    """Return whether two values have different canonical JSON, in which 1, 1.0 and true differ."""
+    if said is None or (type(said) is type(found) and isinstance(said, str | int | float)):
+        return bool(said != found)
+    return canonical(said) != canonical(found)
+
 
 _MOST_ENVIRONMENTS = 32  # every line of a log may have new settings
 _RESERVED = frozenset({"split", "max_steps", "data", "render_mode"})  # arguments that `kwargs` must not contain
@@ -195,6 +306,11 @@ class Environments:
             raise BadData(f"the log names official data {name!r}, which {env.env_id} with these settings does not use")
         if found == digest:
             return
+        if env.former_data.get(name) == digest:
+            raise BadData(
+                f"the log is of an earlier version of this package, which gave the official data {name!r} another "
+                "SHA-256 and its tasks other keys: play the episodes again, or verify the log with that version"
+            )
         remedy = f"name a file of it: --data {name}=PATH"
         if not name.startswith(FETCHED):
             remedy = f"run: agentgym-flow data add {name} PATH"

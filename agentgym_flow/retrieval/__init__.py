@@ -2,14 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from agentgym_flow._util.exports import on_demand
+from agentgym_flow._util.importing import on_demand
 
 if TYPE_CHECKING:
     from agentgym_flow.retrieval.bm25 import BM25
     from agentgym_flow.retrieval.builder import IndexBuilder, build_folder
-    from agentgym_flow.retrieval.corpus import StoredCorpus
+    from agentgym_flow.retrieval.corpus import Corpus, Hit, Passage, Retriever, StoredCorpus
     from agentgym_flow.retrieval.lucene import LuceneIndex
-    from agentgym_flow.retrieval.passage import Corpus, Hit, Passage, Retriever
     from agentgym_flow.retrieval.remote import RemoteRetriever
     from agentgym_flow.retrieval.retrievers import DenseRetriever, HybridRetriever, LexicalRetriever
 

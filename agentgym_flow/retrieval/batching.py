@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from agentgym_flow._util.serving import Refused
-from agentgym_flow.retrieval.passage import Hit, Retriever
+from agentgym_flow.retrieval.corpus import Hit, Retriever
 
 _log = logging.getLogger(__name__)
 

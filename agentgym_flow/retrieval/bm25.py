@@ -33,8 +33,15 @@ import numpy.typing as npt
 from agentgym_flow._util.sharing import Shared
 from agentgym_flow.errors import BadIndex, BadSetting
 from agentgym_flow.retrieval.analyser import analyse
-from agentgym_flow.retrieval.index_files import Arrays, digest_of, read_folder, write_folder
-from agentgym_flow.retrieval.segments import MergedSegments, SegmentBuilder, check_settings
+from agentgym_flow.retrieval.index_files import (
+    Arrays,
+    MergedSegments,
+    SegmentBuilder,
+    check_settings,
+    digest_of,
+    read_folder,
+    write_folder,
+)
 
 PROGRESS_EVERY = 1000
 """The number of documents between two progress reports."""

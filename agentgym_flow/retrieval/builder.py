@@ -19,12 +19,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agentgym_flow._util.file_state import file_digest
-from agentgym_flow._util.files import check_free, named_in_errors, write_folder_atomically
+from agentgym_flow._util.files import check_free, file_digest, named_in_errors, write_folder_atomically
 from agentgym_flow.errors import BadData, BadIndex
 from agentgym_flow.retrieval.bm25 import BM25, PROGRESS_EVERY
-from agentgym_flow.retrieval.index_files import mapped_array, write_folder
-from agentgym_flow.retrieval.segments import IndexSegment, MergedSegments, SegmentBuilder, check_settings
+from agentgym_flow.retrieval.index_files import (
+    IndexSegment,
+    MergedSegments,
+    SegmentBuilder,
+    check_settings,
+    mapped_array,
+    write_folder,
+)
 
 RUN_TERMS = 1 << 22
 """The size of a full run in terms, with repetitions: 34,000 product descriptions, which need 150 MB of memory."""

@@ -38,13 +38,14 @@ from agentgym_flow.retrieval.corpus import (
     PASSAGES,
     STORE,
     FilePosition,
+    Passage,
+    Retriever,
     StoredCorpus,
     record_of,
     same_id,
     stream_passages,
 )
 from agentgym_flow.retrieval.encoder import MiniLMEncoder
-from agentgym_flow.retrieval.passage import Passage, Retriever
 from agentgym_flow.retrieval.retrievers import DenseRetriever, HybridRetriever, LexicalRetriever, build_dense
 from agentgym_flow.retrieval.vectors import check_kind, finished_kinds
 

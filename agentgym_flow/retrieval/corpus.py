@@ -1,4 +1,4 @@
-"""Corpora: read from a file, held in memory, or stored in a folder.
+"""Passages, the types that all retrievers share; and corpora of them: read from a file, held in memory, or in a folder.
 
 A file has JSON lines, as in Search-R1 and optionally compressed by gzip, or a JSON list. A record is an object with
 `contents` (the title, optionally in quotation marks, a newline, the text) or with `text` and optionally `title`;
@@ -18,10 +18,10 @@ import json
 import mmap
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, NamedTuple, cast
+from typing import Any, BinaryIO, ClassVar, NamedTuple, Protocol, cast
 
 from agentgym_flow._util.records import stream_objects, writable
 from agentgym_flow._util.sharing import Shared
@@ -29,7 +29,99 @@ from agentgym_flow.core import canonical
 from agentgym_flow.data import STATEMENT, StoreKind, content_digest, reopened
 from agentgym_flow.errors import BadData, BadIndex
 from agentgym_flow.retrieval.index_files import mapped_array
-from agentgym_flow.retrieval.passage import Passage
+
+QUOTE = '"'
+
+
+class Passage(NamedTuple):
+    """A short text with a title. Title and text are untrusted data: they may contain tags or be empty.
+
+    Attributes:
+        id: unique within the corpus.
+        title: one line, without enclosing quotation marks; may be empty.
+        text: the text.
+    """
+
+    id: str
+    title: str
+    text: str
+
+    @classmethod
+    def of_contents(cls, name: str, contents: str) -> Passage:
+        """Parse `contents`: the title, optionally in quotation marks, a newline, the text."""
+        title, _, text = contents.partition("\n")
+        if len(title) > 1 and title.startswith(QUOTE) and title.endswith(QUOTE):
+            title = title[1:-1]
+        return cls(name, title, text)
+
+    @classmethod
+    def of_fields(cls, name: str, fields: Mapping[str, Any]) -> Passage | None:
+        """Return the passage of a record with `text` and optionally `title`, or else with `contents`; None otherwise.
+
+        Newlines in a title become spaces.
+        """
+        title, text, contents = (fields.get(field) for field in ("title", "text", "contents"))
+        if isinstance(text, str) and isinstance(title, str | None):
+            # In the format `contents` a newline ends the title.
+            return cls(name, (title or "").replace("\n", " "), text)
+        return cls.of_contents(name, contents) if isinstance(contents, str) else None
+
+    @property
+    def contents(self) -> str:
+        """The passage in Search-R1's format: the title in quotation marks, a newline, the text."""
+        return f"{QUOTE}{self.title}{QUOTE}\n{self.text}"
+
+    @property
+    def index_text(self) -> str:
+        """The text to index: the title, a newline, the text."""
+        return f"{self.title}\n{self.text}"
+
+
+class Hit(NamedTuple):
+    """A passage that a query found.
+
+    Attributes:
+        passage: the passage.
+        score: higher is better; comparable only within the results of one query and one retriever.
+    """
+
+    passage: Passage
+    score: float
+
+
+class Retriever(Protocol):
+    """Finds passages. Implementations are thread-safe and can be pickled.
+
+    Attributes:
+        name: a one-word name: `bm25`, `dense`, ...
+    """
+
+    name: str
+
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
+        """Return for each query at most `topk` hits, best first; possibly an empty list. Accepts any query text.
+
+        Raises `BadSetting` if `topk` is below 1.
+        """
+        ...
+
+
+class Corpus(Protocol):
+    """Passages by number, from 0, in document order."""
+
+    def __len__(self) -> int:
+        """Return the number of passages."""
+        ...
+
+    def __getitem__(self, number: int, /) -> Passage:
+        """Return passage `number`. Raises `IndexError` if the number is negative or too large."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all passages in order, in hexadecimal, independent of their storage."""
+        ...
+
 
 _MARK = b"\xef\xbb\xbf"  # the byte order mark that some editors write
 _LOOKED_AT = 1 << 16  # bytes that must contain the first non-blank character

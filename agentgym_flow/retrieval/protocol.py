@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from agentgym_flow.core import stable_hash
-from agentgym_flow.retrieval.passage import Hit, Passage
+from agentgym_flow.retrieval.corpus import Hit, Passage
 
 PATH = "/retrieve"
 """The path of requests."""

@@ -11,8 +11,8 @@ from typing import Self
 from agentgym_flow._util.sharing import Shared
 from agentgym_flow.errors import BadIndex, BadSetting
 from agentgym_flow.retrieval.bm25 import BM25
+from agentgym_flow.retrieval.corpus import Corpus, Hit, Passage, Retriever
 from agentgym_flow.retrieval.encoder import Encoder
-from agentgym_flow.retrieval.passage import Corpus, Hit, Passage, Retriever
 from agentgym_flow.retrieval.vectors import (
     Embeddings,
     FaissIndex,

@@ -21,7 +21,7 @@ from agentgym_flow._util.serving import Refused
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.retrieval import protocol
 from agentgym_flow.retrieval.batching import MAX_WAITING, RETRY_AFTER, Batcher, Results
-from agentgym_flow.retrieval.passage import Hit, Retriever
+from agentgym_flow.retrieval.corpus import Hit, Retriever
 
 with serving.needing_extra():
     from starlette.applications import Starlette

@@ -26,9 +26,9 @@ from agentgym_flow._util.sharing import Shared
 from agentgym_flow.core import stable_hash
 from agentgym_flow.errors import BadIndex, BadSetting, MissingExtra, UnknownOption
 from agentgym_flow.retrieval.bm25 import DocumentHit
+from agentgym_flow.retrieval.corpus import Corpus
 from agentgym_flow.retrieval.encoder import Encoder, Floats
 from agentgym_flow.retrieval.index_files import json_errors, mapped_array
-from agentgym_flow.retrieval.passage import Corpus
 
 FORMAT = 1
 """The version of the folder, and of the text that is encoded for a passage."""

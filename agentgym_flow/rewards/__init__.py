@@ -7,10 +7,9 @@ episode.
 """
 
 from agentgym_flow.rewards.credit import CREDIT, CreditFunction
-from agentgym_flow.rewards.graph_store import GraphStore
 from agentgym_flow.rewards.relabel import RelabelMetrics, group_graph, relabel
 from agentgym_flow.rewards.rewardflow import RewardFlow, VectorRewardFlow
-from agentgym_flow.rewards.state_graph import StateGraph
+from agentgym_flow.rewards.state_graph import GraphStore, StateGraph
 from agentgym_flow.rewards.structure import (
     StructureReward,
     StructureScore,

@@ -18,9 +18,8 @@ from gymnasium.vector import VectorEnv
 
 from agentgym_flow._util.values import is_number
 from agentgym_flow.errors import BadSetting, ResetNeeded, UnknownOption
-from agentgym_flow.rewards.graph_store import GraphStore
 from agentgym_flow.rewards.slots import SlotRewards
-from agentgym_flow.rewards.state_graph import StateGraph, outcome_node
+from agentgym_flow.rewards.state_graph import GraphStore, StateGraph, outcome_node
 
 
 class RewardFlow(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agentgym_flow._util.exports import on_demand
+from agentgym_flow._util.importing import on_demand
 from agentgym_flow.errors import MissingExtra
 
 if TYPE_CHECKING:

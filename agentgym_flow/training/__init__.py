@@ -7,7 +7,7 @@ Importing has no side effects. `agentgym-flow train` and the baselines set `HF_H
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from agentgym_flow._util.exports import on_demand
+from agentgym_flow._util.importing import on_demand
 from agentgym_flow.errors import MissingExtra
 
 for _package in ("torch", "transformers", "trl"):

@@ -23,8 +23,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 from agentgym_flow.episodes import Episode
 from agentgym_flow.errors import AgentGymFlowError, BadSetting
 from agentgym_flow.play import Evaluation, paired_difference
-from agentgym_flow.testing.card import Finding, Status
-from agentgym_flow.testing.card.parts import ValidationRequest, serve
+from agentgym_flow.testing.card import Finding, Status, ValidationRequest, serve
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.estimate import probe

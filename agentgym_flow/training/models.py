@@ -24,7 +24,7 @@ from agentgym_flow._util.importing import find_modules_here, imported
 from agentgym_flow.errors import AgentGymFlowError, BadSetting, MissingExtra, UnknownOption
 from agentgym_flow.generation.weights import has_adapter
 from agentgym_flow.prompts import PromptTemplate
-from agentgym_flow.training.chat_template import write_plain
+from agentgym_flow.training.conversation import write_plain
 from agentgym_flow.training.run_folder import writing
 from agentgym_flow.training.tiny import TINY, known_words, tiny_model, word_tokenizer
 

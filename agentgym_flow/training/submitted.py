@@ -9,6 +9,9 @@ The completions of a log are scored again with the open weights that the submitt
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -167,6 +170,15 @@ def _load(model: GPT2LMHeadModel, weights: bytes) -> None:
     model.tie_weights()
 
 
+def weights_digest(model: PreTrainedModel) -> str:
+    """Return the SHA-256 of a model's shape and of its weights as float32, however a file stores them."""
+    whole = hashlib.sha256(json.dumps({name: getattr(model.config, name) for name in SHAPE}).encode("ascii"))
+    for name, value in sorted(model.state_dict().items()):
+        whole.update(f"{name} {tuple(value.shape)}\n".encode())
+        whole.update(value.float().contiguous().numpy().tobytes())
+    return whole.hexdigest()
+
+
 # ---------------------------------------------------------------- log-probabilities of a log
 TOLERANCE = 0.1
 """In nats per token. Engines and number formats differ by a few hundredths, other models by far more."""
@@ -181,12 +193,16 @@ class RescoredShare:
         agreed: turns in which the mean absolute difference per token is at most `TOLERANCE`.
         other_tokens: turns in which the tokenizer returns another number of tokens; they count as disagreeing.
         difference: the mean absolute difference over all compared tokens, in nats; 0 without any.
+        surprise: how much less likely the compared tokens are than tokens drawn from the model, in standard deviations.
+            Tokens that the model has drawn have a mean of 0 and a standard deviation of 1, those of a more careful
+            sampling (greedy, top-p) less.
     """
 
     turns: int
     agreed: int
     other_tokens: int
     difference: float
+    surprise: float
 
 
 def rescore(
@@ -198,6 +214,7 @@ def rescore(
     *,
     share: float = 0.02,
     seed: str = "",
+    temperature: float = 1.0,
     data: Mapping[str, str | Path] | None = None,
 ) -> RescoredShare:
     """Compare the log-probabilities of a random share of a log's turns with those of a model.
@@ -205,19 +222,20 @@ def rescore(
     Args:
         log: an attested log that has been checked.
         track: its track.
-        model: the model; it is compared at temperature 1, as servers report log-probabilities.
+        model: the model; log-probabilities are compared at temperature 1, as servers report them.
         tokenizer: the model's tokenizer.
         template: the prompt template of the entry.
         share: the fraction of turns to compare; at least one is compared.
         seed: selects the turns; use one that the submitter could not know.
+        temperature: the sampling temperature of the entry, at which tokens are drawn.
         data: paths of official data by name.
 
-    Raises `BadSetting` if `share` is not in (0, 1].
+    Raises `BadSetting` if `share` is not in (0, 1], or a log-probability of the model is not finite.
     """
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
         raise BadSetting(f"share must be above 0 and at most 1, got {share!r:.60}")
     agreed = other = compared = turns = 0
-    total = 0.0
+    total = excess = variance = 0.0
     for prompt, completion, said in _turns(log, track, tokenizer, template, share, seed, data):
         turns += 1
         ids = tuple(tokenizer(completion, add_special_tokens=False).input_ids)
@@ -229,12 +247,16 @@ def rescore(
         if not ids:
             agreed += 1
             continue
-        own = _logprobs(model, prompt, ids)
+        own, unlikely, spread = _logprobs(model, prompt, ids, temperature)
+        excess, variance = excess + unlikely, variance + spread
         apart = [abs(a - b) for a, b in zip(own, said, strict=True)]
         agreed += sum(apart) / len(apart) <= TOLERANCE
         total, compared = total + sum(apart), compared + len(apart)
     check_positive("the number of turns", turns)
-    return RescoredShare(turns, agreed, other, total / max(1, compared))
+    surprise = excess / math.sqrt(variance) if variance else 0.0
+    if not math.isfinite(total + surprise):
+        raise BadSetting("the model's log-probabilities are not finite: choose another dtype")
+    return RescoredShare(turns, agreed, other, total / max(1, compared), surprise)
 
 
 def _turns(
@@ -261,9 +283,22 @@ def _turns(
                     yield prompt, output.text, logprobs
 
 
-def _logprobs(model: PreTrainedModel, prompt: tuple[int, ...], completion: tuple[int, ...]) -> list[float]:
+def _logprobs(
+    model: PreTrainedModel, prompt: tuple[int, ...], completion: tuple[int, ...], temperature: float
+) -> tuple[list[float], float, float]:
+    """Return the log-probabilities of the tokens, and the sum of their surprises with its variance.
+
+    The surprise of a token is its negative log-probability without the mean of that of a drawn token, the entropy.
+    """
     tokens = torch.tensor([[*prompt, *completion]], device=model.device)
     with torch.no_grad():
         logits = model(input_ids=tokens).logits[0, len(prompt) - 1 : -1].float()
-    scores = torch.log_softmax(logits, dim=-1)
-    return [float(one) for one in scores.gather(1, tokens[0, len(prompt) :, None])[:, 0]]
+    chosen = tokens[0, len(prompt) :, None]
+    drawn = torch.log_softmax(logits / temperature, dim=-1).clamp_min(
+        -1e4
+    )  # a masked token has -inf, and 0 * -inf is NaN
+    likely = drawn.exp()
+    mean = (likely * drawn).sum(dim=-1, keepdim=True)
+    variance = float((likely * (drawn - mean) ** 2).sum())
+    scores = torch.log_softmax(logits, dim=-1).gather(1, chosen)[:, 0]
+    return scores.tolist(), float((mean - drawn.gather(1, chosen)).sum()), variance

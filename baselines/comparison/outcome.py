@@ -52,7 +52,8 @@ class Outcome:
 
     Attributes:
         group, name, seed: the cell of the plan, see `plan.Cell`.
-        sampled: `1` for success and `0` for failure on the test tasks in order, with sampled actions.
+        sampled: `1` for success and `0` for failure on the test tasks in order, with sampled actions; with several
+            attempts, the first attempt at all tasks, then the second, and so on.
         greedy: the same with greedy actions. Empty for random play.
         tasks: a digest of the test tasks; only results with equal digests are compared.
         core_seconds: processor time of the whole run, including evaluation.
@@ -68,6 +69,7 @@ class Outcome:
             Canvas, scores of the designs.
         chosen: for fixed strategies, the strategies selected on validation tasks: task type -> text. The type is `""`
             if one was selected for all tasks.
+        attempts: the number of attempts at each task in `sampled`.
     """
 
     group: str
@@ -86,6 +88,7 @@ class Outcome:
     greedy_score: float | None = None
     figures: Mapping[str, Sequence[float]] = field(default_factory=dict)
     chosen: Mapping[str, str] = field(default_factory=dict)
+    attempts: int = 1
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Outcome:
@@ -96,8 +99,9 @@ class Outcome:
             raise BadData(f"this is not the outcome of a run of a comparison: {error}") from error
 
     def successes(self, *, greedy: bool = False) -> npt.NDArray[np.float64]:
-        """Return 1 or 0 for each test task, (tasks,), with sampled or greedy actions."""
-        return np.array([float(mark) for mark in (self.greedy if greedy else self.sampled)])
+        """Return the success of each test task, (tasks,), with sampled or greedy actions; the mean of its attempts."""
+        marks = np.array([float(mark) for mark in (self.greedy if greedy else self.sampled)])
+        return np.asarray(marks.reshape(1 if greedy else self.attempts, -1).mean(axis=0), dtype=np.float64)
 
     @property
     def success(self) -> float:

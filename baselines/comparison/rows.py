@@ -88,7 +88,7 @@ def reached_by(raw: Raw, setting: str) -> tuple[str, float, dict[str, Reached]] 
     """
     algos = [algo for algo in raw.header["algos"] if raw.runs(setting, algo)]
     starts = raw.runs(setting, WARM_START)
-    if not (algos and starts):
+    if not (algos and starts and all(start.curve for start in starts.values())):
         return None
     rows = {algo: raw.runs(setting, algo) for algo in algos}
     first = BASELINE if BASELINE in rows else algos[0]

@@ -28,16 +28,19 @@ from baselines.comparison.rows import (
 )
 from baselines.comparison.trials import TRIED_OF_CREDIT
 
+INTERVALS = f"""\
+Brackets are 95 % intervals for other runs and other test tasks (crossed random effects, Student's t). The interval of a
+row with one run covers other tasks only. Differences are paired by seed and task. One row counts as ahead of another
+only if the interval of the difference excludes 0 and there are at least {FEWEST_RUNS} runs. All other comparisons are
+inconclusive, which does not mean that the rows are equal."""
+
 HOW_TO_READ = f"""\
 Each row is the mean of several runs, one for each seed. All algorithms with the same seed start from the same cloned
 weights and play the same number of episodes. Each run plays the test tasks once, at its end, with sampled actions and
 with the most likely actions (greedy). Learning curves use validation tasks. Core-seconds of learning include
 validations.
 
-Brackets are 95 % intervals for other runs and other test tasks (crossed random effects, Student's t). The interval of a
-row with one run covers other tasks only. Differences are paired by seed and task. One row counts as ahead of another
-only if the interval of the difference excludes 0 and there are at least {FEWEST_RUNS} runs. All other comparisons are
-inconclusive, which does not mean that the rows are equal. Numbers of episodes have bootstrap intervals over seeds;
+{INTERVALS} Numbers of episodes have bootstrap intervals over seeds;
 *never* means that the curve does not reach this success.
 
 Control rows: *{CONTROLS[0]}* is the cloned policy from which every run starts. *{CONTROLS[1]}* is more cloning of the
@@ -75,7 +78,7 @@ def page(raw: Raw, stem: str) -> str:
     for setting, found in compared.items():
         further = [("Success by task type", types_table(raw, setting)), ("Designs", figures_table(raw, setting))]
         parts += [
-            f"{_title(raw, setting)}\n\n{main_table(raw, setting, found)}\n\n{_list(_findings(raw, setting, found))}\n",
+            f"{_title(raw, setting)}\n\n{main_table(raw, setting, found)}\n\n{_list(findings(raw, setting, found))}\n",
             *(f"### {setting}: {title}\n\n{text}\n" for title, text in further if text),
             f"![Learning curves, {setting}]({picture_name(stem, setting)})\n",
         ]
@@ -146,7 +149,8 @@ def _variants(variants: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 # ---------------------------------------------------------------- the sentences
-def _findings(raw: Raw, setting: str, compared: SettingComparison) -> Iterator[str]:
+def findings(raw: Raw, setting: str, compared: SettingComparison) -> Iterator[str]:
+    """Yield the sentences about a setting's rows."""
     few = any(pair.runs < FEWEST_RUNS for pair in compared.pairs)
     if few or len(raw.runs(setting, raw.header["algos"][0])) < FEWEST_RUNS:
         yield f"Fewer than {FEWEST_RUNS} runs: no order is claimed."

@@ -30,7 +30,7 @@ from agentgym_flow.envs.canvas.tasks.published import PublishedTasks
 from agentgym_flow.envs.search.tasks import QuestionSource
 from agentgym_flow.envs.sokoban.tasks import LevelSource
 from agentgym_flow.envs.text_arguments import env_settings, registered_ids
-from agentgym_flow.episodes import read_log
+from agentgym_flow.episodes import read_log, write_log
 from agentgym_flow.errors import BadLog
 from agentgym_flow.leaderboard.track import make_track
 
@@ -176,6 +176,24 @@ def test_verify_names_line_and_step_of_the_first_divergence(run):
     assert verdict["divergences"][0][0] == 3
 
 
+def test_a_log_of_version_1_names_the_step_that_one_of_version_2_cannot_name(run):
+    run("demo")
+    lines = [json.loads(line) for line in Path("demo.jsonl").read_text().splitlines()]
+    lines[2]["actions"][4] = "no action"
+    Path("edited.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    write_log("board.jsonl.gz", (episode.for_board() for episode in read_log("edited.jsonl")))
+    result = run("verify", "board.jsonl.gz")
+    assert result.exit_code == 1
+    assert "line 3, step 20: final digest differs" in result.stdout
+    assert "verify --against" in result.stdout
+    result = run("verify", "board.jsonl.gz", "--against", "edited.jsonl")
+    assert result.exit_code == 1
+    assert "line 3, step 5: action, observation or state (by digest)" in result.stdout
+    result = run("verify", "board.jsonl.gz", "--against", "demo.jsonl")
+    assert result.exit_code == 2
+    assert "board.jsonl.gz was not made from demo.jsonl" in result.stderr
+
+
 @pytest.mark.parametrize("content", ["", "not a log\n", "\x1b[2J\n"])
 def test_verify_of_something_else_is_bad_input_in_one_line(run, content):
     Path("other.jsonl").write_text(content * 30)
@@ -235,6 +253,16 @@ def test_view_groups_attempts_and_shows_what_only_the_log_knows(run):
     summary = page.partition('id="summary"')[2].partition("</section>")[0]
     for told in ("expert in 30% of the steps, else random", "boxes=1", "max_steps=20", ">seeds<"):
         assert told in summary
+    assert "pass^k" in summary
+    assert "best of k (oracle)" in summary
+
+
+def test_evaluate_tells_what_several_attempts_reach(run):
+    play = ("evaluate", "sokoban", "--episodes", 6, "--attempts", 3)
+    words = " ".join(run(*play).stdout.split())
+    assert re.search(r"pass@k k=2: [\d.]+% \[.*; k=3: .* pass\^k k=2: .* best of k \(oracle\) k=2: ", words)
+    assert [one["k"] for one in json.loads(run(*play, "--json").stdout)["at_k"]] == [2, 3]
+    assert "pass@k" not in run("evaluate", "sokoban", "--episodes", 6).stdout
 
 
 def test_view_marks_a_log_that_differs(run):

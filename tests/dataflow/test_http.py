@@ -23,9 +23,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from little_worker import played
 
+from agentgym_flow.dataflow import network
 from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
-from agentgym_flow.dataflow.network import calls, client
+from agentgym_flow.dataflow.network import client
 from agentgym_flow.dataflow.network.client import HttpFlow
 from agentgym_flow.dataflow.network.server import create_app
 from agentgym_flow.dataflow.network.server import serving as http_serving
@@ -46,7 +47,7 @@ class Served:
     def ask(self, path: str, body: bytes = b"{}", *, method: str = "POST", **headers: str | None) -> tuple[int, Any]:
         """Return status and answer of a request, whose token and digest are right unless given."""
         usual: dict[str, str | None] = {"Authorization": f"Bearer {TOKEN}"}
-        usual["Content-Digest"] = calls.digest_of(body)
+        usual["Content-Digest"] = network.digest_of(body)
         usual |= {name.replace("_", "-"): value for name, value in headers.items()}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
@@ -100,7 +101,7 @@ RECORDS = st.one_of(
 
 @given(RECORDS)
 def test_json_brings_records_back(record: Any) -> None:
-    back = calls.read(type(record), calls.loaded(calls.dumped(record)), "it")
+    back = network.read(type(record), network.loaded(network.dumped(record)), "it")
     assert (type(back), back) == (type(record), record)
 
 
@@ -111,14 +112,14 @@ PLAIN = st.recursive(
 )
 
 
-NAMES = st.sampled_from(sorted({name for call in calls.CALLS.values() for name in call.arguments.__struct_fields__}))
+NAMES = st.sampled_from(sorted({name for call in network.CALLS.values() for name in call.arguments.__struct_fields__}))
 
 
-@given(st.sampled_from(sorted(calls.CALLS)), PLAIN | st.dictionaries(NAMES, PLAIN))
+@given(st.sampled_from(sorted(network.CALLS)), PLAIN | st.dictionaries(NAMES, PLAIN))
 def test_arguments_are_read_or_refused(name: str, values: Any) -> None:
-    call = calls.CALLS[name]
-    with contextlib.suppress(calls.Malformed):
-        arguments = calls.arguments_of(call, values)
+    call = network.CALLS[name]
+    with contextlib.suppress(network.Malformed):
+        arguments = network.arguments_of(call, values)
         assert tuple(arguments) == call.arguments.__struct_fields__
 
 
@@ -156,7 +157,7 @@ def test_the_token_of_workers_is_good_for_their_calls_alone() -> None:
             with pytest.raises(BadSetting, match=r"HTTP 403: \w+ needs the trainers' token"):
                 call()
         assert there._book.ledgers["s"].snapshot() == before
-    assert calls.CALLS.keys() > calls.WORKER_CALLS
+    assert network.CALLS.keys() > network.WORKER_CALLS
 
 
 def test_a_wrong_token_is_named_by_the_client_at_once(served: Served) -> None:
@@ -228,12 +229,12 @@ def test_garbage_is_refused_with_a_sentence(refusing: Served, path: str, body: b
     ],
 )
 def test_what_the_manager_refuses_has_a_name(refusing: Served, path: str, arguments: dict[str, Any]) -> None:
-    status, answer = refusing.ask(f"/v1/{path}", calls.dumped(arguments))
-    assert (status, answer["error"] in calls.ERRORS) == (422, True)
+    status, answer = refusing.ask(f"/v1/{path}", network.dumped(arguments))
+    assert (status, answer["error"] in network.ERRORS) == (422, True)
 
 
 def test_bodies_are_bounded(served: Served) -> None:
-    status, answer = served.ask("/v1/lease", b"x", Content_Length=str(calls.JSON_BODY + 1))
+    status, answer = served.ask("/v1/lease", b"x", Content_Length=str(network.JSON_BODY + 1))
     assert status == 413
     assert "1,048,576 bytes" in answer["message"]
 
@@ -251,7 +252,7 @@ def test_a_body_without_a_length_is_bounded_as_well(served: Served) -> None:
 
 
 def test_a_damaged_request_is_refused(served: Served) -> None:
-    status, answer = served.ask("/v1/status", b"{}", Content_Digest=calls.digest_of(b"{ }"))
+    status, answer = served.ask("/v1/status", b"{}", Content_Digest=network.digest_of(b"{ }"))
     assert (status, answer["error"]) == (400, "Corrupted")
     assert served.ask("/v1/status", Content_Digest=None)[0] == 400
 
@@ -286,17 +287,17 @@ def test_a_defect_of_the_manager_shows_no_details(served: Served, monkeypatch: p
 
 
 def test_errors_are_those_of_the_table_and_no_other() -> None:
-    with pytest.raises(calls.Malformed):
-        calls.raise_error({"error": "SystemExit", "message": "0"})
-    with pytest.raises(calls.Malformed):
-        calls.raise_error({"error": "BadSetting", "message": ["0"]})
+    with pytest.raises(network.Malformed):
+        network.raise_error({"error": "SystemExit", "message": "0"})
+    with pytest.raises(network.Malformed):
+        network.raise_error({"error": "BadSetting", "message": ["0"]})
     with pytest.raises(FlowDown, match=r"^why$"):
-        calls.raise_error({"error": "FlowDown", "message": "why"})
+        network.raise_error({"error": "FlowDown", "message": "why"})
 
 
 def test_many_who_wait_hold_up_nobody(served: Served) -> None:
     """With nothing to play, far more workers wait than there are threads, and all of them get what comes in the end."""
-    workers = 3 * (calls.WAITING + calls.AT_ONCE)
+    workers = 3 * (network.WAITING + network.AT_ONCE)
     claim = opened(served.flow)
     first = served.flow.lease("first", 4)
     with ThreadPoolExecutor(workers) as pool:
@@ -313,9 +314,9 @@ def test_many_who_wait_hold_up_nobody(served: Served) -> None:
 
 
 def test_leases_of_a_worker_that_has_gone_are_given_back(served: Served) -> None:
-    body = calls.dumped({"worker": "gone", "count": 4, "wait": 20})
+    body = network.dumped({"worker": "gone", "count": 4, "wait": 20})
     connection = http.client.HTTPConnection("127.0.0.1", served.port)
-    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Digest": calls.digest_of(body)}
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Digest": network.digest_of(body)}
     connection.request("POST", "/v1/lease", body, headers)
     while "gone" not in served.flow.status()["workers"]:
         time.sleep(0.01)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentgym_flow.dataflow.simulator import simulate
 from agentgym_flow.dataflow.simulator.scenario import MODES, Region, Scenario, SimulationResult, WorkerChange
-from agentgym_flow.dataflow.simulator.simulate import simulate
 from agentgym_flow.errors import BadSetting, NoWorkers, UnknownName, UnknownOption
 
 EQUAL = Scenario(sigma=0.0, updates=10, weights="lora")  # 128 episodes of 30 s in 64 places: 60 s; training: 60 s
@@ -187,7 +187,7 @@ def test_whatever_happens_nothing_is_lost_and_nothing_is_too_stale(
 def test_equal_arguments_give_equal_outcomes_in_every_process() -> None:
     code = """
 from agentgym_flow.dataflow.simulator.scenario import Region, Scenario
-from agentgym_flow.dataflow.simulator.simulate import simulate
+from agentgym_flow.dataflow.simulator import simulate
 regions = (Region("x", 4), Region("y", 4, 2, 0.7, 2.0, 0.2))
 print(simulate(Scenario(mode="ready", staleness=1, updates=6, groups=4, regions=regions, hours_to_death=0.3), 2))
 """

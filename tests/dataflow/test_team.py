@@ -13,8 +13,7 @@ import yaml  # type: ignore[import-untyped]
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
-from agentgym_flow.dataflow.run import POLICY, SETTINGS
-from agentgym_flow.dataflow.team import AFTER, BEFORE, Team
+from agentgym_flow.dataflow.run import AFTER, BEFORE, POLICY, SETTINGS, Team
 from agentgym_flow.episodes import read_log
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.prompts import template_for

@@ -17,25 +17,28 @@ from typer.testing import CliRunner
 from agentgym_flow.cli.app import app
 from agentgym_flow.dataflow.bookkeeping.callers import target_workers, wait_share
 from agentgym_flow.dataflow.records import CommitVerdict, Flow, Slot
+from agentgym_flow.dataflow.simulator import simulate
 from agentgym_flow.dataflow.simulator.scenario import Region, Scenario, WorkerChange
-from agentgym_flow.dataflow.simulator.simulate import simulate
-from agentgym_flow.dataflow.timeline import (
+from agentgym_flow.dataflow.trace import (
     FETCH,
     LOST,
     PLAY,
     QUEUE,
     TRAIN,
     WAIT,
+    Event,
     TimelineSpan,
+    TracedFlow,
+    TraceWriter,
     chrome_trace,
     lanes,
+    read_trace,
     spans_of,
     staleness_of,
     staleness_summary,
     states_of,
     write_pictures,
 )
-from agentgym_flow.dataflow.trace import Event, TracedFlow, TraceWriter, read_trace
 from agentgym_flow.errors import BadData, BadSetting
 
 REGIONS = (Region("near", 4, 2), Region("far", 3, 1, 0.5, 2.0, 0.3))

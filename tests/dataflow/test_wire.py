@@ -26,12 +26,12 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.search.prompt import AGAIN, SearchText
 from agentgym_flow.envs.search.prompt import PROMPT_TEMPLATES as OF_SEARCH
 from agentgym_flow.envs.sokoban.prompt import PROMPT_TEMPLATES as OF_SOKOBAN
-from agentgym_flow.episodes import Episode
+from agentgym_flow.episodes import Episode, LoggedEpisode
 from agentgym_flow.errors import BadSetting, Forged
 from agentgym_flow.generation import Completion
 from agentgym_flow.play import EnvPool, EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, PolicyOutput
-from agentgym_flow.retrieval.passage import Hit, Passage
+from agentgym_flow.retrieval.corpus import Hit, Passage
 from agentgym_flow.training.models import load_model
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.tiny import word_tokenizer
@@ -270,13 +270,20 @@ def edited(payload: str, name: str, value: Any) -> str:
         ("recording", [None] * 6, "recording: the log has"),
         ("completions", ["up"] * 5, "completions: the log has"),
         ("meta", {"note": "trust me"}, "meta"),
-        ("schema", "agentgym_flow.episode/2", "schema"),
+        ("schema", "agentgym_flow.episode/3", "schema"),
     ],
 )
 def test_a_line_that_says_something_else_is_refused(name: str, value: Any, match: str) -> None:
     slot, episode, payload = recorded("sokoban")[0]
     assert len(episode.turns) == 5
     forged(slot, edited(payload, name, value), match)
+
+
+def test_a_line_without_the_digests_of_steps_is_refused() -> None:
+    slot, _, payload = recorded("sokoban")[0]
+    line, columns = payload.split("\n")
+    small = LoggedEpisode.parse(line).for_board().line()
+    forged(slot, f"{small}\n{columns}", "schema: the log has 'agentgym_flow.episode/2'")
 
 
 def test_a_context_is_full_only_if_the_next_prompt_does_not_fit() -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 
-from agentgym_flow.envs.content import Content, read_content
+from agentgym_flow._util.values import Content, read_content
 from agentgym_flow.errors import BadData
 
 

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
 from agentgym_flow.envs import make_text_env
+from agentgym_flow.episodes import LoggedEpisode
 from agentgym_flow.errors import BadSubmission, SandboxUnavailable
 from agentgym_flow.leaderboard import judge as judging
 from agentgym_flow.leaderboard.judge import judge
@@ -46,6 +47,18 @@ def test_an_honest_entry_is_accepted_and_scored(tmp_path: Path) -> None:
     assert verdict.score.mean == 1.0 > verdict.score.low > 0.5
     assert verdict.track_sha256 == track().digest
     assert verdict == judged(tmp_path / "again", files()), "the verdict depends on the entry alone"
+
+
+def test_a_log_of_version_2_is_judged_as_the_one_it_was_made_from(tmp_path: Path) -> None:
+    small = packed([LoggedEpisode.parse(line).for_board().line() for line in lines()])
+    first, second = judged(tmp_path / "1", files()), judged(tmp_path / "2", files(small))
+    assert second.accepted
+    assert replace(second, submission_sha256=first.submission_sha256) == first
+    actions = LoggedEpisode.parse(lines()[3]).actions
+    wrong = edited(3, actions=["no action", *actions[1:]])
+    refused = judged(tmp_path / "3", files(packed([LoggedEpisode.parse(line).for_board().line() for line in wrong])))
+    assert refused.reason is not None
+    assert refused.reason.check == "steps"
 
 
 def about(old: str, new: str) -> dict[str, bytes]:

@@ -37,7 +37,7 @@ from agentgym_flow.leaderboard.submission import (
     write_evaluation,
 )
 from agentgym_flow.leaderboard.track import Track
-from agentgym_flow.leaderboard.verdict import SubmissionVerdict
+from agentgym_flow.leaderboard.verdict import Claims, SubmissionVerdict
 from agentgym_flow.policies import PolicyOutput
 from agentgym_flow.prompts import template_for
 from agentgym_flow.training.models import load_model, save_model
@@ -63,9 +63,10 @@ def entry(config: Any = None, weights: bytes | None = None) -> dict[str, bytes]:
     return files() | {ABOUT: REPRODUCED, **policy, WEIGHTS: save(state) if weights is None else weights}
 
 
-def judged(folder: Path, content: dict[str, bytes], secret: str = "") -> SubmissionVerdict:
-    place = board(folder)
-    return judge(write(folder / "entry", content), PLACE, place, jobs=0, make_policy=_policy(), secret=secret)
+def judged(folder: Path, content: dict[str, bytes], secret: str = "", **more: Any) -> SubmissionVerdict:
+    root, secrets = board(folder), {"": secret}
+    folder = write(folder / "entry", content)
+    return judge(folder, PLACE, root, jobs=0, make_policy=_policy(), secrets=secrets, **more)
 
 
 def test_the_tasks_are_drawn_with_the_secret(tmp_path: Path) -> None:
@@ -73,7 +74,7 @@ def test_the_tasks_are_drawn_with_the_secret(tmp_path: Path) -> None:
     for secret, verdict in found.items():
         assert verdict.accepted, verdict.reason
         assert verdict.badge == "reproduced"
-        digest = bytes.fromhex(verdict.submission_sha256)
+        digest = bytes.fromhex(verdict.weights_sha256)
         assert verdict.season == hmac.new(secret.encode(), digest, hashlib.sha256).hexdigest()
         assert verdict.rehearsal == (secret == "")
         assert len(verdict.scores) == len(track().tasks)
@@ -159,6 +160,19 @@ def test_a_prompt_without_words_of_its_own_is_refused(tmp_path: Path, old: str, 
     assert message in verdict.reason.message
 
 
+def test_the_digest_is_that_of_the_weights_however_they_are_stored(tmp_path: Path) -> None:
+    state = saved()[1]
+    again = judged(tmp_path / "again", entry(weights=save(dict(sorted(state.items())[::-1]), {"made": "again"})))
+    assert again.weights_sha256 == judged(tmp_path, entry()).weights_sha256
+    value = state[FIRST].clone()
+    value[0, 0] += 0.25
+    assert judged(tmp_path / "other", entry(weights=weights(FIRST, value))).weights_sha256 != again.weights_sha256
+    before = [replace(again, submission=f"{PLACE[0]}/2026-11-20-first")]
+    copy = judged(tmp_path / "copy", entry(), before=before)
+    assert copy.reason is not None
+    assert "these are the weights of sokoban-small/2026-11-20-first" in copy.reason.message
+
+
 def test_a_layout_that_the_prompt_lacks_is_refused(tmp_path: Path) -> None:
     verdict = judged(tmp_path, entry() | {ABOUT: REPRODUCED + b"layout: conversation\n"})
     assert verdict.reason is not None
@@ -191,15 +205,19 @@ def test_the_words_of_every_committed_entry_are_known() -> None:
         assert tuple(words) == version.vocabulary
 
 
-def test_an_entry_with_earlier_words_plays_as_it_did() -> None:
-    folder = REPOSITORY / "submissions/alfworld-s0/2026-11-23-tiny-grpo"
-    verdict, board = (
-        SubmissionVerdict.read(verdict_file(REPOSITORY, folder)),
-        Track.read(track_file("alfworld-s0", REPOSITORY)),
-    )
+def again(folder: Path, tasks: int) -> tuple[Claims, SubmissionVerdict]:
+    """Play the first fresh tasks of a committed entry again; also return its verdict, which names its weights."""
+    verdict = SubmissionVerdict.read(verdict_file(REPOSITORY, folder))
+    board = Track.read(track_file(folder.parent.name, REPOSITORY))
     make = _policy()
     assert make is not None
-    said = played(make(Folder.read(folder), board), fresh_track(replace(board, tasks=board.tasks[:12]), verdict.season))
+    policy, digest = make(Folder.read(folder), board)
+    assert digest == verdict.weights_sha256
+    return played(policy, fresh_track(replace(board, tasks=board.tasks[:tasks]), verdict.season)), verdict
+
+
+def test_an_entry_with_earlier_words_plays_as_it_did() -> None:
+    said, verdict = again(REPOSITORY / "submissions/alfworld-s0/2026-11-23-tiny-grpo", 12)
     assert (said.scores.tolist(), said.steps.tolist()) == (verdict.scores[:12], verdict.steps[:12])
 
 
@@ -207,12 +225,17 @@ def test_an_entry_with_earlier_words_plays_as_it_did() -> None:
 @pytest.mark.parametrize("folder", entries(REPOSITORY), ids=lambda folder: f"{folder.parent.name}/{folder.name}")
 def test_the_verdict_on_every_committed_entry_is_repeated(folder: Path) -> None:
     board = Track.read(track_file(folder.parent.name, REPOSITORY))
-    if board.data and not all(registry.place(name) for name in board.data):
+    if not all(registry.place(name) for name in board.data):
         pytest.skip("the official data of the track is not here")
     committed = SubmissionVerdict.read(verdict_file(REPOSITORY, folder))
     verdict = judge(folder, (folder.parent.name, folder.name), REPOSITORY, make_policy=_policy())
-    for field in ("accepted", "reason", "badge", "season", "steps", "scores", "score", "again"):
+    for field in ("accepted", "reason", "badge", "weights_sha256"):
         assert getattr(verdict, field) == getattr(committed, field), field
+    if committed.season:  # the tasks of the verdict; first verdicts have drawn others than are drawn today
+        said, _ = again(folder, len(board.tasks))
+        assert (said.scores.tolist(), said.steps.tolist()) == (committed.scores, committed.steps)
+    else:
+        assert (verdict.scores, verdict.steps) == (committed.scores, committed.steps)
 
 
 def test_the_words_of_a_checkpoint_are_submitted_with_it(tmp_path: Path) -> None:
@@ -241,8 +264,8 @@ def test_verdicts_are_written_once(tmp_path: Path) -> None:
     root = tmp_path / "leaderboards"
     board(root)
     write(root / "submissions" / PLACE[0] / PLACE[1], entry())
-    first = list(publish(root, jobs=0, make_policy=_policy(), secret="one"))
+    first = list(publish(root, jobs=0, make_policy=_policy(), secrets={"": "one"}))
     file = root / "verdicts" / PLACE[0] / f"{PLACE[1]}.json"
     assert [SubmissionVerdict.read(file)] == first
-    assert list(publish(root, jobs=0, make_policy=_policy(), secret="two")) == []
+    assert list(publish(root, jobs=0, make_policy=_policy(), secrets={"": "two"})) == []
     assert [SubmissionVerdict.read(file)] == first

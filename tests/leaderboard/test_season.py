@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,14 @@ from entries import PLACE, YAML, board, files, random_log, track, write
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
+from agentgym_flow import data
 from agentgym_flow.cli import app
-from agentgym_flow.errors import BadSeason, BadSetting, BadSubmission
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.errors import BadSeason, BadSubmission
 from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.publish import audit
 from agentgym_flow.leaderboard.reproduce import fresh_track, season_of
-from agentgym_flow.leaderboard.season import Season, new_season, season_file
+from agentgym_flow.leaderboard.season import Season, definitions, new_season, season_file
 from agentgym_flow.leaderboard.submission import ABOUT, SOURCE
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.leaderboard.verdict import Mean, SubmissionVerdict
@@ -75,11 +78,92 @@ def test_a_season_can_be_checked_from_commitment_to_close(root: Path, tmp_path: 
     code, said = run(root, "check", "s1")
     assert (code, "1 draws of fresh tasks" in said) == (0, True)
 
-    replace(verdict, season="cd" * 32).write(root / "verdicts/small-s1/2027-01-02-a.json")
-    assert "were not drawn with the secret" in audit(root, "s1").problem
+    weights = {"weights_sha256": "ef" * 32, "season": season_of(kept["secret"].encode(), "ef" * 32)}
+    replace(verdict, drawn_from="ef" * 32, **weights).write(root / "verdicts/small-s1/2027-01-02-a.json")
+    assert audit(root, "s1").problem == ""
+    for change in ({"season": "cd" * 32}, {"drawn_from": "cd" * 32}, weights):
+        replace(verdict, **change).write(root / "verdicts/small-s1/2027-01-02-a.json")
+        assert "were not drawn with the secret" in audit(root, "s1").problem
     replace(made, tasks=made.tasks[:3]).write(root / "tracks/small-s1.json")
     code, said = run(root, "check", "s1")
     assert (code, "the seed gives other tasks" in said) == (1, True)
+
+
+LEVEL = "; {}\n########\n#@ $ . #\n#      #\n########\n\n"
+PUBLISHED = """\
+[before]
+title = "Nobody has measured it"
+env_id = "agentgym_flow/Sokoban-v0"
+data = "levels"
+
+[published]
+title = "The published levels"
+env_id = "agentgym_flow/Sokoban-v0"
+data = "levels"
+data_tasks = {tasks}
+data_sha256 = "{sha256}"
+
+[after]
+title = "The file of this one is gone"
+env_id = "agentgym_flow/Sokoban-v0"
+data = "gone"
+data_tasks = 1
+data_sha256 = "{sha256}"
+"""
+
+
+def test_official_data_is_the_published_one_or_the_track_is_not_made(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENTGYM_FLOW_HOME", str(tmp_path / "home"))
+    season, seed, _ = new_season("s1", "2027-01-01", "2027-06-30")
+    season_file(root, "s1").parent.mkdir()
+    season.write(season_file(root, "s1"))
+    levels, gone = tmp_path / "levels.txt", tmp_path / "gone.txt"
+    for file in (levels, gone):
+        file.write_text("".join(LEVEL.format(number) for number in range(3)), "utf-8")
+    data.add("levels", levels)
+    data.add("gone", gone)
+    gone.unlink()
+    with closing(make_text_env("agentgym_flow/Sokoban-v0", data="levels", split="test")) as env:
+        measured = env.data["levels"]
+
+    def opened(tasks: int, sha256: str) -> tuple[int, str]:
+        definitions = PUBLISHED.format(tasks=tasks, sha256=sha256)
+        (root / "tracks.toml").write_text(TRACKS.partition("[official]")[0] + definitions, "utf-8")
+        (root / "tracks" / "small-s1.json").unlink(missing_ok=True)
+        code, said = run(root, "open", "s1", "--seed", seed)
+        assert (root / "tracks" / "small-s1.json").is_file(), "the others are made"
+        return code, " ".join(said.split())
+
+    for tasks, sha256 in ((1_000, measured), (3, "ab" * 32)):
+        code, said = opened(tasks, sha256)
+        assert code == 1
+        assert f"which has {tasks:,} tasks and SHA-256 {sha256}" in said
+        assert f"here it has 3 tasks in 'test' and SHA-256 {measured}" in said
+    code, said = opened(3, measured)
+    assert code == 1
+    assert "before: not created; tracks.toml states neither data_tasks nor data_sha256" in said
+    assert "after: not created;" in said
+    assert "gone.txt: cannot be read" in said
+    assert [file.stem for file in sorted((root / "tracks").iterdir())] == ["published-s1", "small-s1"]
+    (root / "tracks.toml").write_text((root / "tracks.toml").read_text("utf-8").replace(measured, "ab" * 32), "utf-8")
+    assert "published-s1: its official data is not that of tracks.toml" in audit(root, "s1").problem
+
+
+def test_the_committed_tracks_have_the_data_of_their_definitions() -> None:
+    root = Path(__file__).parents[2] / "leaderboards"
+    season = Season.read(season_file(root, "s0"))
+    official = 0
+    for name, definition in definitions(root).items():
+        file = root / "tracks" / f"{name}-{season.name}.json"
+        if definition.data and file.is_file():
+            board, official = Track.read(file), official + 1
+            assert board.data == definition.pinned
+            assert len(board.tasks) == min(definition.data_tasks, definition.tasks or definition.data_tasks)
+            described = board.title, board.split, board.attempts
+            assert described == (definition.title, definition.split, definition.attempts)
+    assert official == 5
 
 
 @pytest.mark.parametrize(
@@ -105,10 +189,11 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path: Path, change: dict[str, o
 def test_fresh_tasks_are_drawn_with_the_secret_of_the_season() -> None:
     season, _, secret = new_season("s1", "2027-01-01", "2027-06-30")
     assert season.drawn_with(secret) == (secret.encode(), False)
-    assert season.drawn_with("") == (b"", True)
-    assert season.closed(secret).drawn_with("") == (secret.encode(), True)
-    with pytest.raises(BadSetting, match="not that of season s1"):
-        season.drawn_with("00" * 32)
+    assert season.drawn_with(None) == (b"", True), "a rehearsal"
+    for given, message in (("", "s1 is missing"), ("00" * 32, "s1 is not the given one")):
+        with pytest.raises(BadSeason, match=message):
+            season.drawn_with(given)
+        assert season.closed(secret).drawn_with(given) == (secret.encode(), True), "whoever looks knows it"
 
 
 def test_official_data_has_no_fresh_tasks() -> None:
@@ -134,7 +219,7 @@ COSTS = YAML.replace('data: ""', 'data: "", core_seconds: 100')
     [
         ({"prompts": ("compact",)}, YAML.replace("prompt: none", "prompt: text"), False, "admits compact"),
         ({"prompts": ("text",)}, YAML.replace("prompt: none", "prompt: choice"), False, "admits text"),
-        ({"prompts": ("text",)}, YAML.replace("prompt: none", "prompt: react"), False, None),
+        ({"prompts": ("text",)}, YAML.replace("prompt: none", "prompt: own"), False, None),
         ({"prompts": ("compact",)}, YAML, False, None),
         ({"prompts": ("choice",)}, YAML.replace("prompt: none", "prompt: compact-turned"), False, None),
         ({"rules": "same data"}, YAML.replace('data: ""', "data: levels"), False, "admits nothing but"),

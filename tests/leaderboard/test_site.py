@@ -6,9 +6,12 @@ import dataclasses
 import hashlib
 import json
 import re
+import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import numpy as np
@@ -25,7 +28,7 @@ from agentgym_flow.leaderboard import site
 from agentgym_flow.leaderboard.board import MOST_POINTS, achieved_within, boards, outcomes
 from agentgym_flow.leaderboard.comparison import paired_p_value, rank_ranges, unpaired_p_value
 from agentgym_flow.leaderboard.publish import compared, publish
-from agentgym_flow.leaderboard.site import EpisodeListing, chosen, first_difference, pages, render
+from agentgym_flow.leaderboard.site import EpisodeListing, chosen, pages, render
 from agentgym_flow.leaderboard.submission import ModelCard, SamplingSettings, Submission, TrainingSources
 from agentgym_flow.leaderboard.track import make_track
 from agentgym_flow.leaderboard.verdict import SubmissionVerdict
@@ -37,6 +40,7 @@ from agentgym_flow.leaderboard.site import pages
 print(hashlib.sha256(json.dumps(pages(Path(sys.argv[1]), jobs=0)).encode()).hexdigest())
 """
 SCRIPT = "<script>alert(1)</script>"
+TODAY = f"{datetime.now(UTC):%Y-%m-%d}"
 
 
 def digest_of(made: dict[str, str]) -> str:
@@ -56,8 +60,8 @@ def root(tmp_path: Path) -> Path:
     board(root)
     kwargs = {"size": 6, "boxes": 1, "max_steps": 20}
     make_track("agentgym_flow/Sokoban-v0", "empty", "Nobody", tasks=2, kwargs=kwargs).write(root / "tracks/empty.json")
-    add(root, "mine", "2026-11-20", "Tried first", random_log())
     add(root, "mine", title=SCRIPT)
+    add(root, "mine", "2026-11-25", "Tried again", random_log())
     add(root, "random", log=random_log())
     add(root, "refused", log=packed(lines()[1:]))
     add(root, "reference-expert", title="The expert")
@@ -74,7 +78,7 @@ def test_an_entry_that_is_dear_to_render_keeps_its_page_without_episodes(
     assert not [name for name in made if name.endswith("episodes.html")]
 
 
-def test_the_last_entry_of_a_name_counts_and_references_are_not_ranked(root: Path) -> None:
+def test_the_first_entry_of_a_name_counts_and_references_are_not_ranked(root: Path) -> None:
     empty, small = boards(root)
     assert (empty.track.name, empty.entries, empty.leaders) == ("empty", [], [])
     (replayed,) = small.replayed
@@ -82,7 +86,7 @@ def test_the_last_entry_of_a_name_counts_and_references_are_not_ranked(root: Pat
     assert [row.entry.id for row in replayed.rows] == ["2026-11-23-mine", "2026-11-23-random"]
     assert [row.entry.id for row in small.references] == ["2026-11-23-reference-expert"]
     assert small.leaders == [], "who played was not checked"
-    assert [one.date for one in replayed.rows[0].entry.tries] == ["2026-11-20", "2026-11-23"]
+    assert [one.date for one in replayed.rows[0].entry.tries] == [TODAY, TODAY]
 
 
 def test_pages_are_the_same_bytes_and_hold_no_text_as_code(root: Path) -> None:
@@ -90,11 +94,11 @@ def test_pages_are_the_same_bytes_and_hold_no_text_as_code(root: Path) -> None:
     assert pages(root, jobs=0) == made
     assert set(made) > {"index.html", "empty/index.html", f"{TRACK}/2026-11-23-mine/episodes.html"}
     assert not any("refused" in name for name in made)
-    assert not any(SCRIPT in text for text in made.values())
+    assert not any(SCRIPT in text for name, text in made.items() if not name.endswith(".csv"))
     assert "&lt;script&gt;" in made[f"{TRACK}/index.html"]
     assert "There is no entry yet." in made["empty/index.html"]
     assert not any(address in text for text in made.values() for address in ('src="http', "url(http", "@import"))
-    assert "2026-11-20" in made[f"{TRACK}/2026-11-23-mine/index.html"], "earlier tries are shown"
+    assert "2026-11-25-mine" in made[f"{TRACK}/2026-11-23-mine/index.html"], "all tries are shown"
     assert made[f"{TRACK}/2026-11-23-mine/eval_results.yaml"].startswith("- dataset:")
 
 
@@ -195,7 +199,7 @@ def test_provenance_is_complete(root: Path) -> None:
     verdict = entry.verdict
     for told in (
         *(verdict.submission_sha256, verdict.track_sha256, "boxes=1", "agentgym_flow/Sokoban-v0", "split test"),
-        *("Sokoban", "Boxoban", "600 core-seconds", "Tiny, 1,000 parameters", "temperature 0.5", "somebody"),
+        *("Sokoban", "Boxoban", "600 core-seconds", "<td>1,000</td>", "temperature 0.5", "somebody"),
         *('<a href="https://example.org/weights"', '<a href="https://example.org"', "agentgym-flow evaluate --track"),
         '<pre tabindex="0" role="region" aria-label="Source of the training">train(&#39;&lt;b&gt;&#39;)</pre>',
     ):
@@ -215,24 +219,48 @@ def test_recorded_responses_are_labelled(root: Path) -> None:
     assert made[f"{TRACK}/index.html"].count("recorded responses") == 1
 
 
-def test_the_committed_site_is_compared_with_a_fresh_one(root: Path) -> None:
-    command = ["leaderboard", "render", "--root", str(root), "--jobs", "0"]
-    assert first_difference(root, jobs=0) != ""
-    render(root, jobs=0)
-    assert first_difference(root, jobs=0) == ""
-    assert CliRunner().invoke(app, [*command, "--check"]).exit_code == 0
-    page = root / "site" / TRACK / "index.html"
-    page.write_bytes(page.read_bytes().replace(b"\n", b"\r\n"))
-    assert first_difference(root, jobs=0) == f"{TRACK}/index.html"
-    page.write_bytes(b"\xff")
-    result = CliRunner().invoke(app, [*command, "--check"])
-    assert result.exit_code == 1
-    assert f"{TRACK}/index.html differs" in result.output
-    (root / "site" / "more.html").write_text("", "utf-8")
-    page.unlink()
-    assert first_difference(root, jobs=0) == "more.html"
-    render(root, jobs=0)
-    assert first_difference(root, jobs=0) == "", "an older site is replaced"
+def test_a_site_is_rendered_and_replaces_an_older_one(root: Path) -> None:
+    (root / "site" / TRACK).mkdir(parents=True)
+    (root / "site" / TRACK / "older.html").write_text("", "utf-8")
+    result = CliRunner().invoke(app, ["leaderboard", "render", "--root", str(root), "--jobs", "0"])
+    assert result.output.strip() == str(root / "site" / "index.html")
+    there = {file.relative_to(root / "site").as_posix(): file.read_bytes() for file in (root / "site").rglob("*.*")}
+    assert there == {name: text.encode() for name, text in pages(root, jobs=0).items()}
+
+
+def test_only_what_changed_is_rendered_anew(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site, "_entry_pages", made := Mock(side_effect=site._entry_pages))
+
+    def renders() -> list[str]:
+        made.reset_mock()
+        render(root, jobs=0)
+        return sorted(call.args[0].about.name for call in made.call_args_list)
+
+    assert renders() == ["mine", "random", "reference-expert"]
+    assert renders() == []
+    (root / "submissions" / TRACK / "2026-11-23-random" / "README.md").write_text("# Changed", "utf-8")
+    assert renders() == ["random"]
+    add(root, "other")
+    assert [verdict.accepted for verdict in publish(root, jobs=0)] == [True]
+    assert renders() == ["other"]
+    there = {file.relative_to(root / "site").as_posix(): file.read_bytes() for file in (root / "site").rglob("*.*")}
+    assert there == {name: text.encode() for name, text in pages(root, jobs=0).items()}, "as rendered from nothing"
+    shutil.rmtree(root / "site" / TRACK / "2026-11-23-other")
+    assert renders() == ["other"], "its pages were lost"
+    (root / "verdicts" / TRACK / "2026-11-25-mine.json").unlink()
+    assert renders() == ["mine"], "it shows all tries"
+    (root / "site" / "inputs.json").write_text('{"a": [1, 2]}', "utf-8")
+    assert len(renders()) == 4, "an index that cannot be read"
+    monkeypatch.setattr(site, "_code", lambda: "other templates")
+    assert len(renders()) == 4
+
+
+def test_the_site_of_the_repository_is_not_tracked() -> None:
+    repository = Path(__file__).parents[2]
+    if not (repository / ".git").exists():
+        pytest.skip("this is no checkout")
+    command = ["git", "ls-files", "leaderboards/site"]
+    assert subprocess.run(command, cwd=repository, capture_output=True, text=True, check=True).stdout == ""
 
 
 def test_two_entries_are_compared_task_by_task(root: Path) -> None:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.report import Curve, graph_svg, rendering
 from agentgym_flow.report.charts import charts, number
-from agentgym_flow.report.graph import picture
-from agentgym_flow.report.layout import _spread, hop_distances, layered, waypoint
+from agentgym_flow.report.graph import _spread, hop_distances, layered, picture, waypoint
 from agentgym_flow.rewards import group_graph
 
 SVG = "{http://www.w3.org/2000/svg}"

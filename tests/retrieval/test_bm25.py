@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from agentgym_flow.errors import BadData, BadIndex, BadSetting
 from agentgym_flow.retrieval import BM25
 from agentgym_flow.retrieval.analyser import analyse
-from agentgym_flow.retrieval.segments import byte_of_length, length_of_byte
+from agentgym_flow.retrieval.index_files import byte_of_length, length_of_byte
 
 TEXTS = ["red shoe", "red red hat", "the", "a blue hat for running", "", "red shoe"]
 WORDS = ["red", "blue", "hat", "hats", "shoe", "running", "the", "3.5mm"]

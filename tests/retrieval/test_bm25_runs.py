@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.errors import BadData, BadIndex, BadSetting
-from agentgym_flow.retrieval import BM25, IndexBuilder, build_folder, segments
+from agentgym_flow.retrieval import BM25, IndexBuilder, build_folder, index_files
 from agentgym_flow.retrieval.analyser import Classes, analyse, words
 from agentgym_flow.retrieval.analyser import _term as term_of_word
 
@@ -37,7 +37,7 @@ def test_runs_of_any_size_end_in_the_bytes_of_the_index_in_memory(
     whole = BM25.build(documents)
     with tempfile.TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
         whole.save(Path(home, "whole"))
-        patch.setattr(segments, "_BLOCK", block)  # of few postings, so that a term's do not all fit
+        patch.setattr(index_files, "_BLOCK", block)  # of few postings, so that a term's do not all fit
         builder = IndexBuilder(Path(home, "runs"))
         for number, text in enumerate(documents):
             builder.add(text)

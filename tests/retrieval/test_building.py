@@ -22,8 +22,7 @@ from agentgym_flow.data import content_digest, reopened
 from agentgym_flow.errors import BadData, BadIndex
 from agentgym_flow.retrieval import building
 from agentgym_flow.retrieval.building import PHASES, ImportProgress, build_index, open_index
-from agentgym_flow.retrieval.corpus import MemoryCorpus, StoredCorpus, read_corpus
-from agentgym_flow.retrieval.passage import Passage
+from agentgym_flow.retrieval.corpus import MemoryCorpus, Passage, StoredCorpus, read_corpus
 from agentgym_flow.retrieval.retrievers import LexicalRetriever
 
 QUERIES = ["red hat", "lake 7", "\u00e9t\u00e9", "nothing of it", "town 11 red"]

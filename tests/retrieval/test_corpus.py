@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.errors import BadData
-from agentgym_flow.retrieval.corpus import MemoryCorpus, read_corpus, stream_passages
-from agentgym_flow.retrieval.passage import Passage
+from agentgym_flow.retrieval.corpus import MemoryCorpus, Passage, read_corpus, stream_passages
 
 TOWN = Passage("a", "Oslo", "A city.\nIn Norway.")
 RIVER = Passage("b", "Aker", "")

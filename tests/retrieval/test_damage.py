@@ -17,7 +17,7 @@ from agentgym_flow.core import Stream
 from agentgym_flow.errors import BadData, BadIndex
 from agentgym_flow.retrieval import building
 from agentgym_flow.retrieval.building import build_index, open_index
-from agentgym_flow.retrieval.passage import Hit, Retriever
+from agentgym_flow.retrieval.corpus import Hit, Retriever
 from agentgym_flow.retrieval.retrievers import DenseRetriever, build_dense
 
 QUERIES = ["red hat 3", "lake 7", "town 11 red"]

@@ -16,9 +16,8 @@ import numpy.typing as npt
 import pytest
 
 from agentgym_flow.errors import BadIndex, BadSetting, MissingExtra, UnknownOption
-from agentgym_flow.retrieval.corpus import MemoryCorpus
+from agentgym_flow.retrieval.corpus import Hit, MemoryCorpus, Passage
 from agentgym_flow.retrieval.encoder import PACKAGE, MiniLMEncoder
-from agentgym_flow.retrieval.passage import Hit, Passage
 from agentgym_flow.retrieval.retrievers import DenseRetriever, build_dense
 from agentgym_flow.retrieval.vectors import Embeddings, FaissIndex, FlatIndex, build_faiss, kind_for, nearest
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.retrieval.passage import Hit, Passage
+from agentgym_flow.retrieval.corpus import Hit, Passage
 from agentgym_flow.retrieval.retrievers import HybridRetriever
 
 

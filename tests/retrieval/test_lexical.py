@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from agentgym_flow.errors import BadIndex, BadSetting
 from agentgym_flow.retrieval import BM25
-from agentgym_flow.retrieval.corpus import MemoryCorpus, read_corpus
-from agentgym_flow.retrieval.passage import Hit, Passage
+from agentgym_flow.retrieval.corpus import Hit, MemoryCorpus, Passage, read_corpus
 from agentgym_flow.retrieval.retrievers import LexicalRetriever
 
 PASSAGES = [

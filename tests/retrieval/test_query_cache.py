@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.errors import BadData, BadSetting
-from agentgym_flow.retrieval.passage import Hit, Passage
-from agentgym_flow.retrieval.query_cache import QueryCache
+from agentgym_flow.retrieval.corpus import Hit, Passage
+from agentgym_flow.retrieval.remote import QueryCache
 
 ANSWER = [Hit(Passage("1", "A", "b\ud800\0"), 0.1), Hit(Passage("2", "", ""), -3.0)]
 
@@ -127,7 +127,7 @@ def test_a_child_opens_the_file_for_itself(tmp_path) -> None:
 
 def test_many_can_make_the_file_at_once(tmp_path) -> None:
     code = (
-        "import sys; from agentgym_flow.retrieval.query_cache import QueryCache\n"
+        "import sys; from agentgym_flow.retrieval.remote import QueryCache\n"
         "sys.stdin.readline(); QueryCache(sys.argv[1]).put('r', 1, [('q', [])])"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "cache")]

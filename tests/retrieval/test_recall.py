@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.retrieval.corpus import read_corpus
-from agentgym_flow.retrieval.passage import Hit, Passage
+from agentgym_flow.retrieval.corpus import Hit, Passage, read_corpus
 from agentgym_flow.retrieval.retrievers import LexicalRetriever
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))

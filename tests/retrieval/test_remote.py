@@ -34,10 +34,8 @@ from hypothesis import strategies as st
 from agentgym_flow._util import endpoint
 from agentgym_flow.errors import BadData, BadSetting, RetrieverFailed
 from agentgym_flow.retrieval import protocol
-from agentgym_flow.retrieval.corpus import passage_of_record
-from agentgym_flow.retrieval.passage import Hit, Passage
-from agentgym_flow.retrieval.query_cache import QueryCache
-from agentgym_flow.retrieval.remote import RemoteRetriever
+from agentgym_flow.retrieval.corpus import Hit, Passage, passage_of_record
+from agentgym_flow.retrieval.remote import QueryCache, RemoteRetriever
 
 QUICK: dict[str, Any] = {"backoff": 0.002, "read_timeout": 0.3, "deadline": 5.0, "breaker_rest": 0.02}
 

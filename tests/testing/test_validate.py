@@ -14,8 +14,17 @@ from typer.testing import CliRunner
 from validate_defects import DEFECTS
 
 from agentgym_flow.cli import app, validate
-from agentgym_flow.testing.card import STOPPED, Finding, ReportCard, contract, errors_once, figures, parts, render_card
-from agentgym_flow.testing.card.parts import ValidationRequest, run_part
+from agentgym_flow.testing.card import (
+    STOPPED,
+    Finding,
+    ReportCard,
+    ValidationRequest,
+    contract,
+    errors_once,
+    figures,
+    render_card,
+    run_part,
+)
 
 MODULE = validate_defects.__name__
 ADVISED = {"steps_per_second", "random_floor"}
@@ -147,7 +156,7 @@ def test_a_module_that_does_not_come_back_is_a_finding(
 ) -> None:
     (tmp_path / "sleepy.py").write_text("import time\ntime.sleep(300)\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(parts, "_GRACE", 0.0)
+    monkeypatch.setattr("agentgym_flow.testing.card._GRACE", 0.0)
     begun = time.monotonic()
     told = json.loads(run(*words, "--minutes", "0.2", "--json", code=1))
     assert time.monotonic() - begun < 30

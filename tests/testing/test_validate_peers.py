@@ -6,8 +6,7 @@ import importlib
 
 import pytest
 
-from agentgym_flow.testing.card import Finding
-from agentgym_flow.testing.card.parts import ValidationRequest, run_part
+from agentgym_flow.testing.card import Finding, ValidationRequest, run_part
 
 pytestmark = pytest.mark.heavy
 

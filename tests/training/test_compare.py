@@ -25,9 +25,10 @@ from agentgym_flow.envs import text_env_class
 from agentgym_flow.envs.sokoban import tasks
 from agentgym_flow.episodes import read_log
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption
+from agentgym_flow.leaderboard.track import make_track
 from agentgym_flow.training import tiny
 from agentgym_flow.training.recipe import Recipe, open_run
-from baselines import compare
+from baselines import compare, on_tracks
 from baselines.comparison import execute, schedule, workers
 from baselines.comparison.contrasts import MeanCurve, Reached, SettingComparison, contrast, mean_curve, reached
 from baselines.comparison.execute import finished
@@ -236,6 +237,34 @@ def test_the_page_is_made_from_the_raw_figures_alone(done: Comparison, tmp_path:
     assert "Fewer than 3 runs: no order is claimed." in text
     for name in (*ALGOS, *(f"*{row}*" for row in (*CONTROLS, RANDOM, SCRIPT, EXPERT))):
         assert text.count(f"\n| {name} | 1 |") == 2, name
+
+
+def test_trained_policies_play_tracks_once_each(
+    done: Comparison, tmp_path: Path, started: list[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = make_track(SOKOBAN, "few", "Few boards", tasks=3, kwargs={"size": 6, "min_pushes": 1}, attempts=2)
+    (tmp_path / "tracks").mkdir()
+    board.write(tmp_path / "tracks" / "few.json")
+    words = ["--algos", ",".join(ALGOS), "--seeds", "1", "--settings", "small", "--tracks", "few"]
+    words += ["--config", str(done.config), "--out", str(done.output)]
+    words += ["--results", str(tmp_path), "--root", str(tmp_path)]
+    assert on_tracks.main(words) == 0
+    assert started == [], "the training runs of the comparison are used"
+    raw = read_raw(tmp_path / "sokoban_on_tracks.jsonl")
+    rows = {outcome.name: outcome for outcome in raw.outcomes}
+    assert set(rows) == {WARM_START, *ALGOS, RANDOM, SCRIPT, EXPERT}
+    assert {len(outcome.sampled) for outcome in rows.values()} == {6}
+    assert {name for name, outcome in rows.items() if len(outcome.greedy) != 3} == {RANDOM}
+    assert rows[EXPERT].successes().tolist() == [1, 1, 1]
+    first, again = rows["grpo"].sampled[:3], rows["grpo"].sampled[3:]
+    assert rows["grpo"].successes().tolist() == [(int(a) + int(b)) / 2 for a, b in zip(first, again, strict=True)]
+    text = (tmp_path / "sokoban_on_tracks.md").read_text("utf-8")
+    assert "## few: Few boards; 3 tasks, 2 sampled attempts each" in text
+    assert "\n| grpo | 1 |" in text
+    assert on_tracks.main([*words, "--remake", str(tmp_path / "sokoban_on_tracks.jsonl")]) == 0
+    assert (tmp_path / "sokoban_on_tracks.md").read_text("utf-8") == text
+    monkeypatch.setattr(on_tracks, "_play", None)
+    assert on_tracks.main(words) == 0, "nothing is played twice"
 
 
 def test_a_finished_comparison_is_not_run_again(done: Comparison, started: list[Cell]) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentgym_flow.testing.card import Finding
-from agentgym_flow.testing.card.parts import ValidationRequest, run_part
+from agentgym_flow.testing.card import Finding, ValidationRequest, run_part
 from agentgym_flow.training import learning_check
 
 REQUEST = ValidationRequest("example/Cave-v0", {}, ["agentgym_flow.testing.example"], 3.0)

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from agentgym_flow.dataflow import rollout
-from agentgym_flow.dataflow.batches.source import LeasedGroups
+from agentgym_flow.dataflow.batches import LeasedGroups
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.records import Commit, CommitVerdict

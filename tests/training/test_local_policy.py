@@ -15,6 +15,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
+from agentgym_flow import policies
 from agentgym_flow.cli import app
 from agentgym_flow.cli.play import Narrator
 from agentgym_flow.episodes import read_log
@@ -22,9 +23,9 @@ from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption, Unknow
 from agentgym_flow.generation import transformers_generator
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.play import EpisodeSpec, evaluate, rollout
-from agentgym_flow.policies import PolicyOutput, make, make_policy
+from agentgym_flow.policies import PolicyOutput, make_policy
 from agentgym_flow.prompts import template_for
-from agentgym_flow.training.chat_template import write_plain
+from agentgym_flow.training.conversation import write_plain
 from agentgym_flow.training.models import load_model, save_model, with_lora
 from agentgym_flow.training.policy import ModelPolicy
 
@@ -137,7 +138,7 @@ def test_mistakes_have_names(checkpoint: Path, tmp_path: Path, monkeypatch: pyte
     (checkpoint.parent / "config.yaml").write_text("a: [", "utf-8")
     with pytest.raises(BadSetting, match=r"config\.yaml cannot be read"):
         make_policy(f"hf:{checkpoint}", SOKOBAN)
-    monkeypatch.setattr(make, "find_spec", lambda _: None)
+    monkeypatch.setattr(policies, "find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match="train"):
         make_policy(f"hf:{checkpoint}", SOKOBAN)
 

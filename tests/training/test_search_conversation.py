@@ -13,7 +13,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.search.prompt import AGAIN, PROMPT_TEMPLATES, SearchText
 from agentgym_flow.episodes import Episode, Group
 from agentgym_flow.play import EpisodeSpec, rollout
-from agentgym_flow.retrieval.passage import Hit, Passage
+from agentgym_flow.retrieval.corpus import Hit, Passage
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.rows import rows
 from agentgym_flow.training.tiny import word_tokenizer

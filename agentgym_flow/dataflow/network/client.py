@@ -26,7 +26,7 @@ from urllib.parse import urlencode
 
 from agentgym_flow._util.endpoint import Endpoint, pause_after
 from agentgym_flow._util.http import TryFailed, check_token, server_address
-from agentgym_flow.dataflow.network import calls
+from agentgym_flow.dataflow import network
 from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.errors import BadSetting, DiskFull, FlowDown
 
@@ -154,27 +154,27 @@ class HttpFlow(RemoteFlow):
 
     # ---------------------------------------------------------------- inside
     def _attempt(self, name: str, arguments: dict[str, Any]) -> Any:
-        call = calls.CALLS[name]
+        call = network.CALLS[name]
         path = f"/v1/{name}"
         if call.raw is None:
-            body = calls.dumped(arguments)
+            body = network.dumped(arguments)
         else:
             body = arguments[call.raw]
             others = {one: value for one, value in arguments.items() if one != call.raw}
-            path += "?" + urlencode({one: calls.dumped(value) for one, value in others.items()})
+            path += "?" + urlencode({one: network.dumped(value) for one, value in others.items()})
         return self._answer(call, path, body, ANSWER + arguments.get("wait", 0.0))
 
-    def _answer(self, call: calls.RemoteCall, path: str, body: bytes, patience: float) -> Any:
+    def _answer(self, call: network.RemoteCall, path: str, body: bytes, patience: float) -> Any:
         status, answer = self._post(path, body, patience)
         if status == 200 and call.result is bytes:
             return answer
         try:
-            value = calls.loaded(answer)
+            value = network.loaded(answer)
             if status == 200:
-                return calls.read(call.result, value, "the answer")
+                return network.read(call.result, value, "the answer")
             if status == 422:
-                calls.raise_error(value)
-        except calls.Malformed as error:
+                network.raise_error(value)
+        except network.Malformed as error:
             raise NoAnswer(f"HTTP {status}, {error}") from None
         if status >= 500 or not isinstance(value, dict) or value.get("error") == "Corrupted":
             raise NoAnswer(f"HTTP {status}")
@@ -184,10 +184,10 @@ class HttpFlow(RemoteFlow):
     def _post(self, path: str, body: bytes, patience: float) -> tuple[int, bytes]:
         """Make one attempt; return status and body of the answer, after checking its digest."""
         try:
-            answer = self._endpoint.send(path, body, {calls.DIGEST: calls.digest_of(body)}, idle=patience)
+            answer = self._endpoint.send(path, body, {network.DIGEST: network.digest_of(body)}, idle=patience)
         except TryFailed as error:
             raise NoAnswer(str(error)) from None
-        if (answer.headers.get(calls.DIGEST) or "") != calls.digest_of(answer.body):
+        if (answer.headers.get(network.DIGEST) or "") != network.digest_of(answer.body):
             raise NoAnswer(f"HTTP {answer.status}, and the answer does not match its digest")
         return answer.status, answer.body
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from agentgym_flow._util.http import check_token
 from agentgym_flow._util.serving import HOST, Refused, body_of, has_token, in_thread, needing_extra, run, server
-from agentgym_flow.dataflow.network import calls
-from agentgym_flow.dataflow.network.calls import Switchboard
+from agentgym_flow.dataflow import network
+from agentgym_flow.dataflow.network import Switchboard
 from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.errors import AgentGymFlowError
 
@@ -51,7 +51,7 @@ def create_app(
     *,
     token: str,
     worker_token: str | None = None,
-    largest: int = calls.WEIGHTS_BODY,
+    largest: int = network.WEIGHTS_BODY,
     is_ending: Callable[[], bool] = lambda: False,
 ) -> Starlette:
     """Return the ASGI application around a manager.
@@ -59,16 +59,16 @@ def create_app(
     Args:
         flow: the manager.
         token: what clients must send as `Authorization: Bearer TOKEN`.
-        worker_token: a token that allows only the calls in `calls.WORKER_CALLS`; None for no such token.
+        worker_token: a token that allows only the calls in `network.WORKER_CALLS`; None for no such token.
         largest: the most bytes of a message with weights.
         is_ending: whether the server is stopping, which ends waiting calls.
 
     Raises:
         BadSetting: a token is empty, or cannot be sent in a header.
     """
-    good_for = {check_token(token): frozenset(calls.CALLS)}
+    good_for = {check_token(token): frozenset(network.CALLS)}
     if worker_token is not None:
-        good_for.setdefault(check_token(worker_token), calls.WORKER_CALLS)
+        good_for.setdefault(check_token(worker_token), network.WORKER_CALLS)
     endpoint = _Endpoint(flow, good_for, largest)
 
     @contextlib.asynccontextmanager
@@ -95,16 +95,16 @@ class _Endpoint:
         try:
             answer, kind = await self._answer(request)
         except Refused as refused:
-            answer = calls.dumped({"error": type(refused).__name__, "message": refused.reason})
+            answer = network.dumped({"error": type(refused).__name__, "message": refused.reason})
             status = refused.status
             headers = {"Connection": "close"} | ({"WWW-Authenticate": "Bearer"} if status == 401 else {})
         except AgentGymFlowError as error:
-            status, answer = 422, calls.dumped(calls.error_of(error))
+            status, answer = 422, network.dumped(network.error_of(error))
         except ClientDisconnect:
             raise
         except Exception as error:  # a defect, or a full disk: clients retry until their deadline
             _logger.exception("a call failed")
-            status, answer = 500, calls.dumped({"error": "Failed", "message": type(error).__name__})
+            status, answer = 500, network.dumped({"error": "Failed", "message": type(error).__name__})
         await _send(send, status, answer, {"Content-Type": kind, **headers})
 
     async def _answer(self, request: Request) -> tuple[bytes, str]:
@@ -114,34 +114,34 @@ class _Endpoint:
         if not allowed:
             raise Refused(401, "the token is missing or wrong")
         name = request.url.path.removeprefix("/v1/")
-        if name not in calls.CALLS or request.url.path != f"/v1/{name}":
+        if name not in network.CALLS or request.url.path != f"/v1/{name}":
             raise Refused(404, "there is no such call; is this another version of agentgym_flow?")
         if name not in allowed[0]:
             raise Refused(403, f"{name} needs the trainers' token, and this is the workers' token")
         if request.method != "POST":
             raise Refused(405, "use POST for calls")
-        call = calls.CALLS[name]
+        call = network.CALLS[name]
         arguments = await self._arguments(call, request)
         answer = await self.switchboard.call(name, arguments, request.is_disconnected)
         if call.result is bytes:
             return answer, "application/octet-stream"
-        return calls.dumped(answer), "application/json"
+        return network.dumped(answer), "application/json"
 
-    async def _arguments(self, call: calls.RemoteCall, request: Request) -> dict[str, Any]:
+    async def _arguments(self, call: network.RemoteCall, request: Request) -> dict[str, Any]:
         body = await self._body(request, self._largest if call.limit is None else call.limit)
         try:
             if call.raw is None:
-                return calls.arguments_of(call, calls.loaded(body))
+                return network.arguments_of(call, network.loaded(body))
             texts = request.query_params
-            given = {one: calls.loaded(text.encode("utf-8", "replace")) for one, text in texts.items()}
-            return {**calls.arguments_of(call, given), call.raw: body}
-        except calls.Malformed as error:
+            given = {one: network.loaded(text.encode("utf-8", "replace")) for one, text in texts.items()}
+            return {**network.arguments_of(call, given), call.raw: body}
+        except network.Malformed as error:
             raise Refused(400, str(error)) from None
 
     async def _body(self, request: Request, limit: int) -> bytes:
         reason = f"a request of this call can have at most {limit:,} bytes"
         body = b"".join([part async for part in body_of(request, limit, reason)])
-        if request.headers.get(calls.DIGEST, "") != calls.digest_of(body):
+        if request.headers.get(network.DIGEST, "") != network.digest_of(body):
             raise Corrupted(400, "the body does not match its digest")
         return body
 
@@ -189,7 +189,7 @@ def _server(flow: Flow, token: str, worker_token: str | None) -> uvicorn.Server:
 
 
 async def _send(send: Send, status: int, body: bytes, headers: dict[str, str]) -> None:
-    every = {"Content-Length": str(len(body)), calls.DIGEST: calls.digest_of(body), **headers}
+    every = {"Content-Length": str(len(body)), network.DIGEST: network.digest_of(body), **headers}
     encoded = [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in every.items()]
     await send({"type": "http.response.start", "status": status, "headers": encoded})
     view = memoryview(body)

@@ -229,6 +229,11 @@ class ALFWorldEnv(TextEnv):
         self._game_file: str | None = None
 
     @property
+    def former_data(self) -> Mapping[str, str]:
+        """The SHA-256 of the whole files, with their walkthroughs, by the name of the data."""
+        return self.source.former_data
+
+    @property
     def num_tasks(self) -> int:
         """The number of games in this split."""
         return self.source.num_tasks

@@ -16,15 +16,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentgym_flow._util.file_state import per_state
-from agentgym_flow._util.files import write_atomically
+from agentgym_flow._util.files import per_state, write_atomically
+from agentgym_flow.core import stable_hash
 from agentgym_flow.data import digest_of_files, digests_line, may_cache
 from agentgym_flow.envs.alfworld.cache import kept_or_compiled
 from agentgym_flow.envs.alfworld.compiled_game import Task, Words, prepared
 from agentgym_flow.envs.alfworld.domain import DOMAIN, DOMAIN_WITHOUT_HELP, check_domain
 from agentgym_flow.envs.alfworld.grammar import read_grammar, write_grammar
 from agentgym_flow.envs.alfworld.problem import TASK_TYPES, PDDLProblem, read_problem, write_problem
-from agentgym_flow.envs.split_folders import find_split, split_folders, splits_of
+from agentgym_flow.envs.published_splits import find_split, split_folders, splits_of
 from agentgym_flow.errors import BadData, BadGame
 
 GAME_FILE = "game.tw-pddl"
@@ -42,6 +42,9 @@ SPLIT_FOLDERS = {folder: split for split, folder in OFFICIAL_FOLDERS.items()} | 
 VERSION = "json_2.1.1"
 """The sub-folder of `ALFWORLD_DATA` with the official games."""
 
+_PLAYED = ("pddl_domain", "grammar", "pddl_problem")
+"""The parts of a game file that decide play. `walkthrough` does not, and differs between copies of the same games."""
+
 _VERSIONS = "json_*"
 _UNSUPPORTED = ("movable", "Sliced")
 
@@ -53,7 +56,8 @@ class Games(NamedTuple):
         top: the folder of all splits, or the given part of it.
         folder: the folder of the split.
         names: the files below `top`, sorted, such as `valid_seen/TASK/TRIAL/game.tw-pddl`.
-        digest: SHA-256 of the contents and of the names relative to the folder of the split.
+        digest: SHA-256 of what decides play in the files, and of their names relative to the folder of the split.
+        former_digest: the same of the whole files, as logs had it until 2026-11-28.
         left_out: pairs of a reason and the names of the games that are left out for it, relative to `folder`.
     """
 
@@ -61,6 +65,7 @@ class Games(NamedTuple):
     folder: Path
     names: tuple[str, ...]
     digest: str
+    former_digest: str
     left_out: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def path(self, number: int) -> Path:
@@ -129,7 +134,8 @@ def find_games(place: Path, split: str) -> Games:
     where = find_split(_version(place), split, SPLIT_FOLDERS, _is_game)
     if where.path.is_file():
         name = where.path.relative_to(where.top).as_posix()
-        return Games(where.top, where.path.parent, (name,), _look((where.path,))[0])
+        found = _look((where.path,))
+        return Games(where.top, where.path.parent, (name,), found.digest, found.former_digest)
     files = tuple(filter(_is_game, where.files))
     if not files:
         advice = f"official games lie in folders such as TASK/TRIAL/{GAME_FILE}"
@@ -174,22 +180,32 @@ def _version(place: Path) -> Path:
     return versions[0]
 
 
+class _Looked(NamedTuple):
+    """The SHA-256 of what decides play in a game file and of the whole file, and its flag; None if it has none."""
+
+    digest: str
+    former_digest: str
+    solvable: bool | None
+
+
 @per_state
-def _look(files: tuple[Path, ...]) -> tuple[str, bool | None]:
-    """Return the SHA-256 of a game file, and its flag `solvable`; None if it has no flag. Raises `BadData`."""
+def _look(files: tuple[Path, ...]) -> _Looked:
+    """Look at a game file without checking its parts. Raises `BadData` if it is damaged."""
     try:
         content = content_of(files[0])
-        solvable = object_in(content, str(files[0])).get("solvable")
+        game = object_in(content, str(files[0]))
     except BadGame as error:
         raise BadData(f"{error}; the file is damaged: fetch it again, or remove it to play without this game") from None
+    solvable = game.get("solvable")
     if not isinstance(solvable, bool | None):
         raise BadData(f"{files[0]}: 'solvable' must be true or false, got {solvable!r:.60}")
-    return sha256(content).hexdigest(), solvable
+    played = [text if isinstance(text, str) else None for text in map(game.get, _PLAYED)]
+    return _Looked(stable_hash(played), sha256(content).hexdigest(), solvable)
 
 
 @per_state
 def _games(files: tuple[Path, ...], folder: Path, top: Path, bare: tuple[Path, ...]) -> Games:
-    digests: dict[str, str] = {}
+    kept: dict[str, _Looked] = {}
     trials: dict[tuple[str, ...], str] = {}
     left_out: defaultdict[str, list[str]] = defaultdict(list)
     for file in files:
@@ -197,24 +213,26 @@ def _games(files: tuple[Path, ...], folder: Path, top: Path, bare: tuple[Path, .
         if any(word in name for word in _UNSUPPORTED):
             left_out["named movable or Sliced"].append(name)
             continue
-        digest, solvable = _look((file,))
-        if not solvable:
-            left_out["without the key solvable" if solvable is None else "marked as not solvable"].append(name)
+        looked = _look((file,))
+        if not looked.solvable:
+            left_out["without the key solvable" if looked.solvable is None else "marked as not solvable"].append(name)
             continue
-        digests[name] = digest
+        kept[name] = looked
         before = trials.setdefault(file.parts[-3:], name)
         if before != name:
             raise BadData(f"{folder} has a game twice, {before} and {name}; remove one of the copies")
-    if not digests:
+    if not kept:
         why = ", ".join(f"{len(found)} {reason}" for reason, found in left_out.items())
         raise BadData(f"{folder} has no game that ALFWorld plays: {why}")
     if bare:
         left_out[f"with {TRAJECTORY_FILE} but without {GAME_FILE}"] += [
             one.relative_to(folder).as_posix() for one in bare
         ]
-    names = sorted((folder.relative_to(top) / name).as_posix() for name in digests)
+    names = sorted((folder.relative_to(top) / name).as_posix() for name in kept)
     skipped = tuple((reason, tuple(found)) for reason, found in left_out.items())
-    return Games(top, folder, tuple(names), digest_of_files(digests), skipped)
+    digest = digest_of_files({name: looked.digest for name, looked in kept.items()})
+    former = digest_of_files({name: looked.former_digest for name, looked in kept.items()})
+    return Games(top, folder, tuple(names), digest, former, skipped)
 
 
 # ---------------------------------------------------------------- game files
@@ -279,7 +297,7 @@ def parse_game(mapping: Mapping[str, Any], where: str) -> GameFile:
         BadGame: a part is missing or cannot be played. The message names the part and the line within it.
     """
     texts = {}
-    for key in ("pddl_domain", "grammar", "pddl_problem"):
+    for key in _PLAYED:
         if not isinstance(mapping.get(key), str):
             raise BadGame(
                 f"{where}: the key {key!r} is {'not a string' if key in mapping else 'missing'}; is it a game file?"

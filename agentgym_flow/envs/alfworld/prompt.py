@@ -31,12 +31,14 @@ from typing import NamedTuple
 from agentgym_flow.envs.alfworld.notes import ALFWorldNotes, FirstNotes, TaskRequirements, kind_of, notes_of, read_task
 from agentgym_flow.envs.alfworld.rooms import LIGHT, OBJECTS, RECEPTACLES, TWO
 from agentgym_flow.prompts import (
+    TEXT,
     ChoiceTemplate,
     IndexedPrompt,
     IndexTemplate,
     PromptContext,
     PromptTemplate,
     TextTemplate,
+    Tool,
 )
 
 RULES = """You do a household task in a room that you know only through text.
@@ -226,3 +228,6 @@ PROMPT_TEMPLATES: dict[str, PromptTemplate] = {
     "compact": ALFWorldCompactPrompt(),
 }
 """The prompt templates of ALFWorld by name."""
+
+TOOLS = {"take_action": Tool("Take a listed command.", {"action": TEXT}, lambda given: str(given["action"]))}
+"""The tools of ALFWorld by name, as in AgentBench."""

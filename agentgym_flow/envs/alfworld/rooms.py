@@ -18,9 +18,9 @@ from collections.abc import Iterable, Mapping
 from functools import cache, partial
 from typing import NamedTuple
 
+from agentgym_flow._util.values import Content, read_content
 from agentgym_flow.core import Stream, stable_hash
 from agentgym_flow.envs.alfworld.domain import Expression, parse
-from agentgym_flow.envs.content import Content, read_content
 
 Counts = Mapping[str, tuple[int, ...]]
 """Kind -> the possible numbers of it, each equally likely (a number that is listed twice is twice as likely)."""

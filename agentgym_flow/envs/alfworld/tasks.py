@@ -63,7 +63,8 @@ class GameSource:
         split: the split.
         season: the season.
         num_tasks: the number of games in the split.
-        data: name -> SHA-256 of the official games of the split.
+        data: name -> SHA-256 of what decides play in the official games of the split.
+        former_data: the same as logs of earlier versions have it: of the whole files.
 
     Raises:
         UnknownSplit: `split` is not a split.
@@ -77,6 +78,7 @@ class GameSource:
         self.split = check_split(split, SPLIT_ALIASES)
         self.season = check_season(season, self.split, "" if data is None else "data")
         self.data: dict[str, str] = {}
+        self.former_data: dict[str, str] = {}
         self._games: Games | None = None
         if data is None:
             self.num_tasks = num_tasks(self.split)
@@ -88,6 +90,7 @@ class GameSource:
         self._place = found.path
         self._games = find_games(found.path, self.split)
         self.data = {found.name: self._games.digest}
+        self.former_data = {found.name: self._games.former_digest}
         self.num_tasks = len(self._games.names)
 
     def task(self, number: int) -> Task:

@@ -26,13 +26,13 @@ from agentgym_flow.core import (
 )
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.canvas.actions import TYPED_FORMS
-from agentgym_flow.envs.canvas.backends.executors import executor_of
+from agentgym_flow.envs.canvas.backends import executor_of
 from agentgym_flow.envs.canvas.drafting import PROMPTINGS, drafting_of
 from agentgym_flow.envs.canvas.game import CanvasGame, OperatorResults
 from agentgym_flow.envs.canvas.operators import Descriptions, Operator, OperatorNames, logged_name, operators_of
 from agentgym_flow.envs.canvas.operators.calls import Backend
 from agentgym_flow.envs.canvas.policies import next_action
-from agentgym_flow.envs.canvas.tasks.sets.load import SETS
+from agentgym_flow.envs.canvas.tasks.sets import SETS
 from agentgym_flow.envs.canvas.tasks.source import FAMILIES, Tasks, tasks_of
 from agentgym_flow.envs.canvas.workflow.rules import FINISH_RULES, LANGUAGES
 from agentgym_flow.errors import ResetNeeded

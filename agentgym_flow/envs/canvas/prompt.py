@@ -18,28 +18,32 @@ operators that are not standard have moves too; their words are at the end of th
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
-from agentgym_flow.envs.canvas.actions import Add, Delete, Finish, SetPrompt
+from agentgym_flow.envs.canvas.actions import STRUCTURES, Add, Delete, Finish, SetPrompt
 from agentgym_flow.envs.canvas.candidates import TRIES, WARNING, cues_of, mending, prompts, sharing, voting, warning
 from agentgym_flow.envs.canvas.operators import CHECKERS, OPERATORS, STANDARD, Role, of_role, operators_of
 from agentgym_flow.envs.canvas.reading import read_action, write_action
 from agentgym_flow.envs.canvas.workflow import Loop, Node, OperatorNode
 from agentgym_flow.envs.canvas.workflow.rules import Language, is_long
 from agentgym_flow.prompts import (
+    CALL_A_TOOL,
     CLOSE,
     CLOSE_THOUGHT,
     OPEN_THOUGHT,
+    TEXT,
     ChoiceTemplate,
     IndexedPrompt,
     IndexTemplate,
     PromptContext,
     PromptTemplate,
     TextTemplate,
+    Tool,
     history_window,
     without_thoughts,
 )
@@ -319,6 +323,8 @@ class CanvasText(TextTemplate):
         return ""
 
     def _asking(self, policy_input: PromptContext) -> str:
+        if self.tools:
+            return CALL_A_TOOL
         asked = policy_input.info["workflow"]["asked"]
         wanted = ONE_PROMPT.format(name=asked) if asked else ONE_ACTION
         if self.asks_for_thoughts:
@@ -353,3 +359,40 @@ PROMPT_TEMPLATES: dict[str, PromptTemplate] = {
     "compact": CanvasCompactPrompt(),
 }
 """The prompt templates of Canvas by name."""
+
+
+def _edit(verb: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda given: json.dumps(
+        {"action": verb, **{name: value for name, value in given.items() if value is not None}}
+    )
+
+
+def _prompt(given: Mapping[str, Any]) -> str:
+    return f"<prompt>{given['prompt'].replace('&', '&amp;').replace('<', '&lt;')}</prompt>"
+
+
+_OR_NOTHING = {"type": ["string", "null"]}
+_TEXTS = {"type": ["array", "null"], "items": {"type": "string"}}
+_NUMBER = {"type": ["integer", "null"]}
+
+TOOLS = {
+    "add": Tool(
+        "Add an operator (operator) or a structure: parallel or loop (operators), or conditional (condition, true, "
+        "false). All other parameters are null.",
+        {
+            "structure": {"type": "string", "enum": list(STRUCTURES)},
+            **dict.fromkeys(("operator", "condition", "true", "false", "prompt"), _OR_NOTHING),
+            "operators": _TEXTS,
+            **dict.fromkeys(("count", "position"), _NUMBER),
+        },
+        _edit("add"),
+    ),
+    "delete": Tool("Delete a node.", {"target": TEXT}, _edit("delete")),
+    "modify": Tool(
+        "Replace the operator of a node.", {"target": TEXT, "operator": TEXT, "prompt": _OR_NOTHING}, _edit("modify")
+    ),
+    "set_prompt": Tool("Set the prompt of a node.", {"target": TEXT, "prompt": TEXT}, _edit("set_prompt")),
+    "finish": Tool("Hand the workflow in.", {"answer": _OR_NOTHING}, _edit("finish")),
+    "write_prompt": Tool("Write the prompt that you are asked for.", {"prompt": TEXT}, _prompt),
+}
+"""The tools of Canvas by name: one for each kind of edit, and one for a prompt that the environment asks for."""

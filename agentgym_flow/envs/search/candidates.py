@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from agentgym_flow.core import MAX_CANDIDATES
 from agentgym_flow.envs.search.game import one_line
-from agentgym_flow.retrieval.passage import Passage
+from agentgym_flow.retrieval.corpus import Passage
 
 _NAMES = "January February March April May June July August September October November December"
 MONTHS = tuple(_NAMES.split())

@@ -34,7 +34,7 @@ from agentgym_flow.envs.search.prompt import information
 from agentgym_flow.envs.search.tasks import QuestionSource
 from agentgym_flow.errors import BadData, BadSetting, ResetNeeded, RetrieverFailed
 from agentgym_flow.retrieval.building import KINDS
-from agentgym_flow.retrieval.passage import Hit, Passage, Retriever
+from agentgym_flow.retrieval.corpus import Hit, Passage, Retriever
 from agentgym_flow.retrieval.remote import RemoteRetriever
 
 ENV_ID = "agentgym_flow/Search-v0"
@@ -52,7 +52,7 @@ _Retriever = Annotated[
     str | Retriever,
     OneOf(*KINDS, REMOTE, CUSTOM),
     '`"bm25"`, `"dense"` or `"hybrid"`; the address of a server with `POST /retrieve`; or an object '
-    "with the method `search` of `agentgym_flow.retrieval.passage.Retriever`",
+    "with the method `search` of `agentgym_flow.retrieval.corpus.Retriever`",
 ]
 _Corpus = Annotated[
     str | os.PathLike[str] | None,

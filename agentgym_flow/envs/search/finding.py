@@ -16,16 +16,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentgym_flow._util.file_state import FileState, state_of
+from agentgym_flow._util.files import FileState, state_of
 from agentgym_flow._util.sharing import once
 from agentgym_flow.data import STATEMENT, check_path
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption
 from agentgym_flow.retrieval.building import KINDS, open_retriever
-from agentgym_flow.retrieval.corpus import StoredCorpus, read_corpus
-from agentgym_flow.retrieval.passage import Retriever
-from agentgym_flow.retrieval.query_cache import QueryCache
-from agentgym_flow.retrieval.remote import RemoteRetriever
+from agentgym_flow.retrieval.corpus import Retriever, StoredCorpus, read_corpus
+from agentgym_flow.retrieval.remote import QueryCache, RemoteRetriever
 from agentgym_flow.retrieval.retrievers import LexicalRetriever
 
 REMOTE, CUSTOM = "remote", "custom"

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym_flow import data as registry
-from agentgym_flow._util.file_state import is_junk, is_real_file
+from agentgym_flow._util.files import is_junk, is_real_file
 from agentgym_flow._util.records import SUFFIXES, no_value, read_records
 from agentgym_flow._util.sharing import once
 from agentgym_flow.core import SPLITS, stable_hash

@@ -40,14 +40,17 @@ from agentgym_flow.envs.search.game import one_line, read_action
 from agentgym_flow.envs.search.notes import MOST_HOPS, NotedPassage, SearchNotes, notes_of, shape_of, words_of
 from agentgym_flow.episodes import Turn
 from agentgym_flow.prompts import (
+    CALL_A_TOOL,
     CLOSE_THOUGHT,
     OPEN_THOUGHT,
+    TEXT,
     ChoiceTemplate,
     IndexedPrompt,
     IndexTemplate,
     PromptContext,
     PromptTemplate,
     TextTemplate,
+    Tool,
     without_thoughts,
 )
 
@@ -228,12 +231,14 @@ class SearchText(SearchPrompt):
 
     @property
     def _refusal(self) -> str:
-        return AGAIN
+        return REFUSED if self.tools else AGAIN
 
     def _offered(self, policy_input: PromptContext) -> str:
         return ""
 
     def _how_to_answer(self) -> str:
+        if self.tools:
+            return CALL_A_TOOL
         if self.asks_for_thoughts:
             thought = f"{OPEN_THOUGHT} and {CLOSE_THOUGHT}"
             return f"First reason about what you know inside {thought}. Then write {SEARCH_OR_ANSWER}."
@@ -392,3 +397,9 @@ PROMPT_TEMPLATES: dict[str, PromptTemplate] = {
     "compact": SearchCompactPrompt(),
 }
 """The prompt templates of Search by name."""
+
+TOOLS = {
+    "search": Tool("Search for passages.", {"query": TEXT}, lambda given: f"search[{given['query']}]"),
+    "answer": Tool("Answer the question, and end.", {"text": TEXT}, lambda given: f"answer[{given['text']}]"),
+}
+"""The tools of Search by name."""

@@ -15,7 +15,7 @@ from agentgym_flow.envs.search.prompt import AGAIN, HISTORY
 from agentgym_flow.envs.verl_agent import NAME, VerlAgentTemplate, has_chinese
 from agentgym_flow.episodes import Turn
 from agentgym_flow.prompts import Message, PromptContext, PromptFile, Published
-from agentgym_flow.retrieval.passage import Passage
+from agentgym_flow.retrieval.corpus import Passage
 
 SEARCH_R1 = "search_r1"
 

@@ -26,8 +26,7 @@ from agentgym_flow.envs.search.generator import world
 from agentgym_flow.envs.search.generator.questions import draw_questions
 from agentgym_flow.envs.search.official import published_set
 from agentgym_flow.errors import BadData
-from agentgym_flow.retrieval.corpus import MemoryCorpus
-from agentgym_flow.retrieval.passage import Passage
+from agentgym_flow.retrieval.corpus import MemoryCorpus, Passage
 from agentgym_flow.retrieval.retrievers import LexicalRetriever
 
 SPLIT_ALIASES = {"dev": "valid", "eval": "valid"}

@@ -12,12 +12,11 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from agentgym_flow._util.file_state import file_digest, files_below, is_junk, is_real_file, per_state
-from agentgym_flow._util.files import write_atomically
+from agentgym_flow._util.files import file_digest, files_below, is_junk, is_real_file, per_state, write_atomically
 from agentgym_flow.core import SPLITS
 from agentgym_flow.data import digest_of_files, digests_line
+from agentgym_flow.envs.published_splits import find_split, split_folders, splits_of
 from agentgym_flow.envs.sokoban.level import SOLVED_ALREADY, Level
-from agentgym_flow.envs.split_folders import find_split, split_folders, splits_of
 from agentgym_flow.errors import BadData, BadLevel
 
 SUFFIXES = (".txt", ".xsb", ".sok")

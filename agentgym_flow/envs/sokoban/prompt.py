@@ -35,7 +35,15 @@ from typing import NamedTuple
 from agentgym_flow.envs.sokoban import level as codes
 from agentgym_flow.envs.sokoban.level import ACTIONS, LLM_SYMBOLS
 from agentgym_flow.errors import BadLevel
-from agentgym_flow.prompts import ChoiceTemplate, Message, PromptContext, PromptTemplate, TextTemplate, without_thoughts
+from agentgym_flow.prompts import (
+    ChoiceTemplate,
+    Message,
+    PromptContext,
+    PromptTemplate,
+    TextTemplate,
+    Tool,
+    without_thoughts,
+)
 
 # The symbols of the observation.
 OUTSIDE, TARGET = LLM_SYMBOLS[codes.WALL], LLM_SYMBOLS[codes.TARGET]
@@ -282,3 +290,12 @@ PROMPT_TEMPLATES: dict[str, PromptTemplate] = {
     "compact-turned": SokobanCompactPrompt(turned=True),
 }
 """The prompt templates of Sokoban by name."""
+
+TOOLS = {
+    "move": Tool(
+        "Move one cell. Walking into a box pushes it.",
+        {"direction": {"type": "string", "enum": list(ACTIONS)}},
+        lambda given: str(given["direction"]),
+    )
+}
+"""The tools of Sokoban by name."""

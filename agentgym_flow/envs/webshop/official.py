@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from agentgym_flow._util.file_state import is_real_file
+from agentgym_flow._util.files import is_real_file
 from agentgym_flow._util.records import stream_members, stream_objects, writable
 from agentgym_flow._util.values import typed
 from agentgym_flow.envs.webshop.catalogue import Listing, Product, ProductRequest

@@ -33,12 +33,14 @@ from agentgym_flow.envs.webshop.observation import SEPARATOR
 from agentgym_flow.envs.webshop.requirements import MOST_PROPOSALS, proposals
 from agentgym_flow.episodes import Episode
 from agentgym_flow.prompts import (
+    TEXT,
     ChoiceTemplate,
     IndexedPrompt,
     IndexTemplate,
     PromptContext,
     PromptTemplate,
     TextTemplate,
+    Tool,
 )
 
 RULES = """You shop in a web shop that you know only through text. Its pages are the search page, pages of results with
@@ -139,6 +141,9 @@ class WebShopText(TextTemplate):
     def _offered(self, policy_input: PromptContext) -> str:
         if not self.lists_actions:
             return ""
+        if self.tools:
+            clicks = [action[len("click[") : -1] for action in policy_input.info["admissible_actions"]]
+            return "What you can click now: " + ", ".join(clicks)
         searches = [template.format(query=QUERY) for template in policy_input.info["action_templates"]]
         return "Actions you can take now: " + ", ".join([*searches, *policy_input.info["admissible_actions"]])
 
@@ -263,3 +268,13 @@ PROMPT_TEMPLATES: dict[str, PromptTemplate] = {
     "compact": WebShopCompactPrompt(),
 }
 """The prompt templates of WebShop by name."""
+
+TOOLS = {
+    "search_action": Tool("Search for products.", {"keywords": TEXT}, lambda given: f"search[{given['keywords']}]"),
+    "click_action": Tool(
+        "Click what is listed: a button, a product or an option.",
+        {"value": TEXT},
+        lambda given: f"click[{given['value']}]",
+    ),
+}
+"""The tools of WebShop by name, as in AgentBench."""

@@ -1,7 +1,7 @@
 """The goals of a split: from the embedded shop, official files, or a store of the full catalogue.
 
 The embedded shop is generated, and its three splits share no product families. A family is a group of similar products
-(`generator/family.py`). The hash of its titles assigns it, and all goals for its products, to one split. `valid` and
+(`generator`). The hash of its titles assigns it, and all goals for its products, to one split. `valid` and
 `test` have 500 goals each: in random order one goal per product, then a second one per product, and so on, so that the
 goals cover as many products as possible.
 """
@@ -21,8 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agentgym_flow import data as registry
-from agentgym_flow._util.file_state import FileState, state_of
-from agentgym_flow._util.files import write_atomically
+from agentgym_flow._util.files import FileState, state_of, write_atomically
 from agentgym_flow._util.records import stream_objects
 from agentgym_flow._util.sharing import Shared
 from agentgym_flow.core import SPLITS, Stream, canonical, check_positive, check_season, check_split, seasonal

@@ -53,10 +53,9 @@ from agentgym_flow._util.importing import find_modules_here, imported
 from agentgym_flow.core import OFFICIAL_KEY
 from agentgym_flow.episodes import Group
 from agentgym_flow.errors import BadSetting, UnknownOption, shown
-from agentgym_flow.rewards.credit.comparison import Advantages, Outcome, Scope, Statistics, Weights
+from agentgym_flow.rewards.credit.comparison import Advantages, Outcome, Scope, Statistics, Weights, gigpo, grpo, rloo
 from agentgym_flow.rewards.credit.cwrpo import cwrpo, trajectory_weights
 from agentgym_flow.rewards.credit.rewardflow import graphgpo, rewardflow
-from agentgym_flow.rewards.credit.within_group import gigpo, grpo, rloo
 
 __all__ = [
     "CREDIT",

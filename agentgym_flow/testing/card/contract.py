@@ -13,11 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from agentgym_flow._util.values import Content, read_content
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env, text_env_class
-from agentgym_flow.envs.content import Content, read_content
-from agentgym_flow.testing.card import STOPPED, STOPPED_BY, Finding, Status
-from agentgym_flow.testing.card.parts import ValidationRequest, serve
+from agentgym_flow.testing.card import STOPPED, STOPPED_BY, Finding, Status, ValidationRequest, serve
 
 
 class CheckNotes(Content, frozen=True):

@@ -21,8 +21,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.episodes import Episode, EpisodeRecorder
 from agentgym_flow.play import ERROR, EpisodeSpec, Evaluation, rollout
 from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, Policy, PolicyInput, PolicyOutput, RandomPolicy
-from agentgym_flow.testing.card import Finding, Status
-from agentgym_flow.testing.card.parts import ValidationRequest, serve
+from agentgym_flow.testing.card import Finding, Status, ValidationRequest, serve
 
 EPISODES = 300
 """The largest number of episodes per policy."""

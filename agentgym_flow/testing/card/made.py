@@ -11,8 +11,7 @@ from typing import Any
 from agentgym_flow.core import import_environments, module_of
 from agentgym_flow.envs import make_text_env, text_arguments, text_env_class
 from agentgym_flow.errors import AgentGymFlowError, BadModule
-from agentgym_flow.testing.card import Finding, Status
-from agentgym_flow.testing.card.parts import ValidationRequest, serve
+from agentgym_flow.testing.card import Finding, Status, ValidationRequest, serve
 
 REFUSED = "refused"
 """The only figure if the command line is wrong: the error message."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -10,22 +11,31 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
+from msgspec import structs
 from typer.testing import CliRunner
 
 from agentgym_flow import data
-from agentgym_flow._util import file_state
 from agentgym_flow.cli.app import app
+from agentgym_flow.envs.alfworld.domain import DOMAIN_WITHOUT_HELP
 from agentgym_flow.envs.alfworld.env import ALFWorldEnv
+from agentgym_flow.envs.alfworld.grammar import write_grammar
 from agentgym_flow.envs.alfworld.official import (
     GAME_FILE,
     OFFICIAL_FOLDERS,
     SPLIT_FOLDERS,
     TRAJECTORY_FILE,
     find_games,
+    game_json,
     games_by_split,
 )
-from agentgym_flow.envs.alfworld.tasks import export_game
+from agentgym_flow.envs.alfworld.tasks import export_game, task_problem
+from agentgym_flow.episodes import LoggedEpisode
 from agentgym_flow.errors import BadData, UnknownSplit, UnknownTask
+from agentgym_flow.leaderboard.track import Track, make_track
+from agentgym_flow.play import rollout
+from agentgym_flow.play.groups import EpisodeSpec
+from agentgym_flow.policies import RandomPolicy
+from agentgym_flow.replay import replay
 
 SIZES = {"train": 3553, "valid": 140, "test": 134, "valid_train": 200}
 FULL = {split: OFFICIAL_FOLDERS[split] for split in SIZES}
@@ -67,7 +77,7 @@ def root(tmp_path: Path, game: Path) -> Path:
 
 def settle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let new files count as unmodified at once."""
-    monkeypatch.setattr(file_state, "_SETTLED", -(10**18))
+    monkeypatch.setattr("agentgym_flow._util.files._SETTLED", -(10**18))
 
 
 def make(place: Path | str, split: str = "train") -> ALFWorldEnv:
@@ -408,6 +418,72 @@ def test_a_game_is_hashed_once_while_it_is_unchanged(root: Path, monkeypatch: py
     assert len(read) == 5
     path.unlink()
     assert make(root, "test").num_tasks == 3
+
+
+def key_in(place: Path, split: str = "test") -> tuple[str, str]:
+    """The SHA-256 of the data, and the key of the first game."""
+    env = make(place, split)
+    env.reset(options={"task": 0})
+    return *env.data.values(), env.task_key
+
+
+def test_only_what_decides_play_is_in_digests_and_keys(root: Path) -> None:
+    """Copies of the official games differ in `walkthrough` only, and in how their JSON is written."""
+    official = root / "json_2.1.1"
+    path = min((official / "valid_unseen").rglob(GAME_FILE))
+    content, before = path.read_text(), key_in(official)
+    as_published = json.loads(content)
+    for same in (
+        {**as_published, "walkthrough": ["go to Shelf_bar_01", "look"]},
+        {key: value for key, value in reversed(as_published.items()) if key != "walkthrough"},
+    ):
+        path.write_text(json.dumps(same, indent=1))
+        assert key_in(official) == before
+    another = task_problem("valid", 1)
+    for other in (
+        game_json(*another, ()),
+        {"pddl_domain": DOMAIN_WITHOUT_HELP},
+        {"grammar": write_grammar(another[1])},
+    ):
+        path.write_text(json.dumps(as_published | other))
+        assert not {*key_in(official)} & {*before}
+    path.write_text(content)
+    assert key_in(official) == before
+
+
+def test_a_log_and_a_track_of_an_earlier_version_say_so(root: Path) -> None:
+    official = root / "json_2.1.1"
+    games = find_games(official, "test")
+    of = {"data": {official.name: games.former_digest}}
+    here = {official.name: official}
+    (episode,) = rollout(RandomPolicy(), lambda: make(official, "test"), [EpisodeSpec(0, 0)])
+    logged = LoggedEpisode.of(episode)
+    assert replay(logged, here).task_key == episode.task_key
+    with pytest.raises(BadData, match="the log is of an earlier version of this package"):
+        replay(dataclasses.replace(logged, **of), here)
+    board = make_track("agentgym_flow/ALFWorld-v0", "games", "Games", kwargs={"data": official})
+    board.check(here)
+    with pytest.raises(BadData, match="track games is of an earlier version of this package"):
+        structs.replace(board, **of).check(here)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(("name", "split"), [("alfworld-seen-s0", "valid"), ("alfworld-unseen-s0", "test")])
+def test_the_committed_tracks_are_the_official_games_in_any_copy(
+    name: str, split: str, sample_data: Path, tmp_path: Path
+) -> None:
+    published = sample_data / "alfworld_official"
+    if not published.is_dir():
+        pytest.skip("the official games are not among the sample data")
+    board = Track.read(Path(__file__).parents[3] / "leaderboards" / "tracks" / f"{name}.json")
+    copy = tmp_path / "json_2.1.1"
+    for game in (published / OFFICIAL_FOLDERS[split]).rglob(GAME_FILE):
+        other = copy / game.relative_to(published)
+        other.parent.mkdir(parents=True)
+        other.write_text(json.dumps({**json.loads(game.read_text()), "walkthrough": ["look"]}))
+    assert (find_games(copy, split).digest,) == (find_games(published, split).digest,) == (*board.data.values(),)
+    assert find_games(copy, split).former_digest != find_games(published, split).former_digest
+    board.check({"alfworld": copy})
 
 
 def test_what_is_modified_again_within_the_clock_is_noticed(root: Path) -> None:

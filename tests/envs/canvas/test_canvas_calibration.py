@@ -39,7 +39,7 @@ from agentgym_flow.envs.canvas.operators import STANDARD
 from agentgym_flow.envs.canvas.tasks import SimulatedTask
 from agentgym_flow.envs.canvas.tasks.arithmetic import from_gsm8k
 from agentgym_flow.envs.canvas.tasks.arithmetic.calculation import BadChain
-from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
+from agentgym_flow.envs.canvas.tasks.sets import load_problems
 from agentgym_flow.envs.canvas.tasks.source import FAMILIES
 from agentgym_flow.envs.canvas.workflow import OperatorNode, Workflow, statistics
 from agentgym_flow.envs.canvas.workflow.rules import Language

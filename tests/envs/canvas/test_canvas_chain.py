@@ -19,7 +19,7 @@ from agentgym_flow.envs.canvas.tasks.arithmetic.calculation import (
     chain_of,
     read_chain,
 )
-from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
+from agentgym_flow.envs.canvas.tasks.sets import load_problems
 
 
 def problem(solution: str, answer: str) -> Problem:

@@ -12,8 +12,8 @@ from rapidfuzz import fuzz
 
 from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.scoring import CodeTests, ContextPassage, Problem
+from agentgym_flow.envs.canvas.tasks.sets import load_problems
 from agentgym_flow.envs.canvas.tasks.sets.checks import Pair, check_problems, folded, near_pairs, overlap, without
-from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
 
 _WORDS = (
     "river stone copper lamp winter violin market engine harbour canvas silver garden letter window orange planet "

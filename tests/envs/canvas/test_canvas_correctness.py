@@ -22,7 +22,7 @@ from agentgym_flow.envs.canvas.scoring.correctness import (
     score_question,
     scorer_of,
 )
-from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
+from agentgym_flow.envs.canvas.tasks.sets import load_problems
 from agentgym_flow.errors import BadSetting
 
 SUM = Problem("1", "What is 2 + 3?", "math", "gsm8k", ("5",))
@@ -265,7 +265,7 @@ def test_a_gold_answer_is_never_run(tmp_path: Path) -> None:
 
 def test_the_base_install_is_enough_to_import_it() -> None:
     code = (
-        "import sys; import agentgym_flow.envs.canvas.scoring.correctness, agentgym_flow.envs.canvas.tasks.sets.load;"
+        "import sys; import agentgym_flow.envs.canvas.scoring.correctness, agentgym_flow.envs.canvas.tasks.sets;"
         "print([name for name in ('sympy', 'math_verify', 'datasets', 'pyarrow', 'torch') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

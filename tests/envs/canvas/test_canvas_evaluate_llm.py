@@ -31,7 +31,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend, Usage
 from agentgym_flow.envs.canvas.operators.calls import OpCall, Value
 from agentgym_flow.envs.canvas.tasks import published
-from agentgym_flow.envs.canvas.tasks.sets.load import LoadedSet, load_problems
+from agentgym_flow.envs.canvas.tasks.sets import LoadedSet, load_problems
 from agentgym_flow.episodes import EpisodeRecorder, LoggedEpisode, read_log, write_log
 from agentgym_flow.errors import BadSetting, ExecutorFailed
 from agentgym_flow.prompts import template_for

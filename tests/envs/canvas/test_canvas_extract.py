@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agentgym_flow.envs.canvas.scoring.correctness import options_in, right_choice
 from agentgym_flow.envs.canvas.scoring.extract import last_box, stated_answer
-from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
+from agentgym_flow.envs.canvas.tasks.sets import load_problems
 
 
 @pytest.mark.parametrize(

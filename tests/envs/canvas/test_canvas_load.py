@@ -15,8 +15,8 @@ from canvas_rows import NATIVE, ROWS
 
 from agentgym_flow.envs.canvas.scoring import CodeTests, ContextPassage, Problem, StdioCase
 from agentgym_flow.envs.canvas.scoring.correctness import correctness
-from agentgym_flow.envs.canvas.tasks.sets.code_sets import examples_in
-from agentgym_flow.envs.canvas.tasks.sets.load import SETS, load_from_hub, load_problems, problems_of
+from agentgym_flow.envs.canvas.tasks.sets import SETS, load_from_hub, load_problems, problems_of
+from agentgym_flow.envs.canvas.tasks.sets.records import examples_in
 from agentgym_flow.errors import BadData, MissingExtra, UnknownData
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from agentgym_flow.envs.canvas.scoring import extract
 from agentgym_flow.envs.canvas.scoring.extract import equal, same_number, stated_number
-from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
+from agentgym_flow.envs.canvas.tasks.sets import load_problems
 from agentgym_flow.errors import MissingExtra
 
 with_math_verify = pytest.mark.skipif(not extract._installed(), reason="needs Math-Verify (the extra canvas)")

@@ -19,7 +19,7 @@ from agentgym_flow.data import DataSet
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.canvas.tasks import PublishedTask, SimulatedTask, published
 from agentgym_flow.envs.canvas.tasks.published import PublishedTasks, part_named, set_named, split_sizes
-from agentgym_flow.envs.canvas.tasks.sets.load import SETS, LoadedSet, load_problems
+from agentgym_flow.envs.canvas.tasks.sets import SETS, LoadedSet, load_problems
 from agentgym_flow.errors import BadData, BadSetting, MissingExtra, UnknownData, UnknownSplit
 
 PARTS = {"train": range(100, 140), "dev": range(20, 26), "test": range(10)}

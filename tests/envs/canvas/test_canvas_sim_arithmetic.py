@@ -34,7 +34,7 @@ from agentgym_flow.envs.canvas.tasks.arithmetic.task import (
     slip_amounts,
     written,
 )
-from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
+from agentgym_flow.envs.canvas.tasks.sets import load_problems
 from agentgym_flow.errors import UnknownSplit, UnknownTask
 
 SPLITS = ("train", "valid", "test")

@@ -22,8 +22,8 @@ from agentgym_flow.envs.canvas.tasks.code.foreign import (
     from_program,
     in_sandbox,
 )
-from agentgym_flow.envs.canvas.tasks.sets.code_sets import humaneval, mbpp
-from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
+from agentgym_flow.envs.canvas.tasks.sets import load_problems
+from agentgym_flow.envs.canvas.tasks.sets.records import humaneval, mbpp
 
 PROMPT = '''import math
 

@@ -11,7 +11,7 @@ import gymnasium as gym
 
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.envs.search.env import SearchEnv
-from agentgym_flow.retrieval.passage import Hit, Passage, Retriever
+from agentgym_flow.retrieval.corpus import Hit, Passage, Retriever
 
 PASSAGES = (
     Passage("p0", "Tarn Bridge", "The Tarn Bridge was built by Ada Voss."),

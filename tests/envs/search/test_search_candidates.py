@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agentgym_flow.core import MAX_CANDIDATES
 from agentgym_flow.envs.search.candidates import MOST_SEARCHES, candidates, proposed_answers, proposed_queries
 from agentgym_flow.envs.search.game import Question, SearchGame
-from agentgym_flow.retrieval.passage import Passage
+from agentgym_flow.retrieval.corpus import Passage
 
 BRIDGE = Passage(
     "p0",
@@ -155,7 +155,7 @@ def test_no_number_of_brackets_or_names_makes_it_slow() -> None:
 def test_the_order_is_the_same_in_every_process() -> None:
     code = (
         "from agentgym_flow.envs.search.candidates import candidates;"
-        "from agentgym_flow.retrieval.passage import Passage;"
+        "from agentgym_flow.retrieval.corpus import Passage;"
         f"print(candidates({QUESTION!r}, [Passage(*{tuple(BRIDGE)!r})]))"
     )
     for seed in ("1", "2"):

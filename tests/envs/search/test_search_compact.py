@@ -27,7 +27,7 @@ from agentgym_flow.envs.search.prompt import INDICES, MOST, VOCABULARY, SearchCo
 from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.prompts import template_for
-from agentgym_flow.retrieval.passage import Passage
+from agentgym_flow.retrieval.corpus import Passage
 from agentgym_flow.training.tiny import CONTEXT
 
 ENV = "agentgym_flow/Search-v0"

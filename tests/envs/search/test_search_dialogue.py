@@ -27,7 +27,7 @@ from agentgym_flow.envs.search.game import (
     one_line,
 )
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.retrieval.passage import Passage
+from agentgym_flow.retrieval.corpus import Passage
 
 WHO = Question("q1", "Who built the Tarn bridge", ("Ada Voss", "A. Voss"), "bridge")
 PASSAGES = [

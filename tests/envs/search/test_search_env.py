@@ -23,7 +23,7 @@ from agentgym_flow.envs.search.prompt import information, tagged
 from agentgym_flow.errors import BadSetting, ResetNeeded, RetrieverFailed, UnknownOption, UnknownTask
 from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import FunctionPolicy, PolicyOutput
-from agentgym_flow.retrieval.passage import Hit, Passage
+from agentgym_flow.retrieval.corpus import Hit, Passage
 
 BRIDGE = {"split": "test", "max_steps": 6}
 """Its task 0 asks who built the Tarn Bridge: Ada Voss."""

@@ -30,7 +30,7 @@ from agentgym_flow.play import EpisodeSpec, evaluate, rollout
 from agentgym_flow.policies import FunctionPolicy
 from agentgym_flow.report.page import render_report
 from agentgym_flow.retrieval.building import build_retriever
-from agentgym_flow.retrieval.passage import Hit
+from agentgym_flow.retrieval.corpus import Hit
 
 SECRET = "sesame-4711"
 WITH_VECTORS = pytest.mark.skipif(

@@ -18,7 +18,7 @@ from agentgym_flow.envs.search.prompt import PROMPT_TEMPLATES
 from agentgym_flow.episodes import EpisodeRecorder, read_log, write_log
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.replay import verify_log
-from agentgym_flow.retrieval.passage import Hit, Passage
+from agentgym_flow.retrieval.corpus import Hit, Passage
 
 GOLD = "Ada Voss"
 HOSTILE = (

@@ -18,7 +18,7 @@ from agentgym_flow.envs.search.env import Passages, SearchEnv
 from agentgym_flow.errors import RetrieverFailed
 from agentgym_flow.play import EpisodeSpec, rollout, rollout_groups
 from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, PolicyInput, RandomPolicy
-from agentgym_flow.retrieval.passage import Hit
+from agentgym_flow.retrieval.corpus import Hit
 from agentgym_flow.retrieval.retrievers import LexicalRetriever
 
 

@@ -31,7 +31,7 @@ from agentgym_flow.envs.search.prompt import (
 )
 from agentgym_flow.episodes import Episode, Group, PolicyOutput, Turn
 from agentgym_flow.prompts import ConversationTemplate
-from agentgym_flow.retrieval.passage import Passage
+from agentgym_flow.retrieval.corpus import Passage
 from agentgym_flow.training.conversation import Conversation
 from agentgym_flow.training.rows import rows
 

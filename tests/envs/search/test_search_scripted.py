@@ -13,7 +13,7 @@ from agentgym_flow.envs.search.game import documents
 from agentgym_flow.envs.search.policies import ChainReader
 from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import RandomPolicy, make_policy
-from agentgym_flow.retrieval.passage import Passage
+from agentgym_flow.retrieval.corpus import Passage
 
 ENV = "agentgym_flow/Search-v0"
 TARN = Passage("0", "Tarn", '"Tarn" is a novel about fog. It was written by Ada Voss. It appeared in 1841.')

@@ -11,8 +11,7 @@ from itertools import combinations, permutations
 
 import pytest
 
-from agentgym_flow.envs.webshop.generator import GeneratedShop, shop
-from agentgym_flow.envs.webshop.generator.family import PLANE
+from agentgym_flow.envs.webshop.generator import PLANE, GeneratedShop, shop
 from agentgym_flow.envs.webshop.generator.tables import DEPARTMENTS, Department, ProductKind
 from agentgym_flow.envs.webshop.generator.texts import counted, hyphenated, listed, spelled, titled
 from agentgym_flow.envs.webshop.reward import option_hits, similar

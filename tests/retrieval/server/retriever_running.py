@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_flow._util import serving
-from agentgym_flow.retrieval.passage import Hit, Passage
+from agentgym_flow.retrieval.corpus import Hit, Passage
 from agentgym_flow.retrieval.server import create_app
 
 PROGRAM = """

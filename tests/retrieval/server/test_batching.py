@@ -12,7 +12,7 @@ from retriever_running import Echo, said
 
 from agentgym_flow._util.serving import Refused
 from agentgym_flow.retrieval.batching import Batcher
-from agentgym_flow.retrieval.passage import Hit
+from agentgym_flow.retrieval.corpus import Hit
 
 
 @asynccontextmanager

@@ -21,7 +21,7 @@ from agentgym_flow.cli import app
 from agentgym_flow.envs.search.finding import find_with
 from agentgym_flow.errors import BadIndex, RetrieverFailed
 from agentgym_flow.retrieval.building import build_retriever, open_retriever
-from agentgym_flow.retrieval.passage import Passage
+from agentgym_flow.retrieval.corpus import Passage
 from agentgym_flow.retrieval.remote import RemoteRetriever
 from agentgym_flow.retrieval.retrievers import DenseRetriever
 from agentgym_flow.retrieval.vectors import FaissIndex

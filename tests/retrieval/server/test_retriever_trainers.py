@@ -12,8 +12,7 @@ import pytest
 from retriever_running import Echo, health, running, said, wait_until, waiting
 
 from agentgym_flow.core import Stream
-from agentgym_flow.retrieval.corpus import MemoryCorpus
-from agentgym_flow.retrieval.passage import Passage
+from agentgym_flow.retrieval.corpus import MemoryCorpus, Passage
 from agentgym_flow.retrieval.remote import RemoteRetriever
 from agentgym_flow.retrieval.retrievers import LexicalRetriever
 

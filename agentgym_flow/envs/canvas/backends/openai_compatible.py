@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, Self
 
-from agentgym_flow._util.endpoint import Tries
-from agentgym_flow._util.http import Call, check_seconds
-from agentgym_flow._util.openai_access import KEY_VARIABLE, check_patience, check_temperature, checked_url, key_in
+from agentgym_flow._util.endpoint import PATIENCE, Tries, Unanswered
+from agentgym_flow._util.http import Answer, Call, TryFailed, check_seconds
+from agentgym_flow._util.openai_access import (
+    KEY_VARIABLE,
+    ChatEndpoint,
+    check_patience,
+    check_temperature,
+    checked_url,
+    key_in,
+)
 from agentgym_flow._util.sharing import Lock
 from agentgym_flow._util.values import is_number
 from agentgym_flow.core import AnswerStore, Stream, canonical, check_integer, check_positive, stable_hash
-from agentgym_flow.envs.canvas.backends.server import ModelReply, ServerFailed, ask_model, server_at
 from agentgym_flow.envs.canvas.operators import OPERATORS
 from agentgym_flow.envs.canvas.operators.calls import (
     Messages,
@@ -29,6 +36,91 @@ from agentgym_flow.envs.canvas.operators.calls import (
 )
 from agentgym_flow.envs.canvas.workflow import unknown_operator
 from agentgym_flow.errors import BadSetting, ExecutorFailed, shown
+
+IN_A_ROW = 10
+"""The number of failed requests after which a server that has never answered counts as down."""
+
+
+class ModelReply(NamedTuple):
+    """A completion.
+
+    Attributes:
+        text: the text, possibly empty.
+        ended: the server's finish reason, such as `"stop"` or `"length"`; empty if unknown.
+        read: the tokens of the prompt; 0 if unknown.
+        written: the tokens of the completion; 0 if unknown.
+        tries: the number of requests.
+        waited: the seconds during which the request waited for a server that was down.
+    """
+
+    text: str
+    ended: str
+    read: int
+    written: int
+    tries: int = 1
+    waited: float = 0.0
+
+
+class ServerFailed(Exception):
+    """There was no usable answer. The message gives the reason, without text from the server.
+
+    Attributes:
+        status: `"timeout"` if there was no answer in time, else `"error"`.
+        tries: the number of requests.
+        lasting: whether all other requests would fail too: there is no server at the address, it rejects the key or the
+            model, it has failed `IN_A_ROW` requests without ever answering, or it was silent longer than its patience.
+    """
+
+    def __init__(self, text: str, status: Literal["error", "timeout"], tries: int, lasting: bool) -> None:
+        super().__init__(text)
+        self.status, self.tries, self.lasting = status, tries, lasting
+
+
+_lock = Lock()
+_servers: dict[str, ChatEndpoint] = {}
+
+
+def server_at(url: str) -> ChatEndpoint:
+    """Return the server at `url`, which all its callers in this process share."""
+    with _lock:
+        if (found := _servers.get(url.rstrip("/"))) is None:
+            found = _servers[url.rstrip("/")] = ChatEndpoint(url, patience=PATIENCE)
+        return found
+
+
+def ask_model(server: ChatEndpoint, request: Mapping[str, Any], key: str, tries: Tries, call: Call) -> ModelReply:
+    """Return the reply to a request. Raises `ServerFailed`, and `CancelledError` if the call was cancelled."""
+    try:
+        reply, tried, waited = server.complete(request, _read, key, tries, call)
+    except Unanswered as error:
+        down, last = error.down, error.last
+        text = f"the model {error}{'; it has answered no request for the whole of --patience' if down else ''}"
+        if not server.has_answered or not server.patience:
+            down = server.failed_in_a_row >= IN_A_ROW
+        lasting = last.unreached or (last.answer is not None and last.answer.status in (401, 403, 404))
+        status: Literal["error", "timeout"] = "timeout" if last.timeout else "error"
+        raise ServerFailed(text, status, error.tries, lasting or down) from None
+    return reply._replace(tries=tried, waited=waited)
+
+
+def _read(answer: Answer) -> ModelReply:
+    """Parse an answer. Raises `TryFailed`."""
+    try:
+        found = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        raise TryFailed("the answer is not JSON") from None
+    try:
+        if (choices := found["choices"]) == []:
+            raise TryFailed("the answer has no choices")
+        text, ended = choices[0]["message"].get("content"), choices[0].get("finish_reason")
+        usage = found.get("usage") or {}
+        read, written = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+    except (KeyError, IndexError, TypeError, AttributeError):
+        raise TryFailed("the answer is not a chat completion") from None
+    counts = all(isinstance(count, int) and not isinstance(count, bool) and count >= 0 for count in (read, written))
+    if not isinstance(text, str | None) or not isinstance(ended, str | None) or not counts:
+        raise TryFailed("the answer is not a chat completion")
+    return ModelReply(text or "", ended or "", read, written)
 
 
 class Price(NamedTuple):
@@ -74,7 +166,7 @@ class OpenAIBackend:
 
     A failure is a result with the status `"error"` or `"timeout"`: no answer after all tries, or a reply that is empty,
     truncated at `max_tokens` or not in the requested form. If there is no server, if it rejects the key or the model,
-    or if it fails `server.IN_A_ROW` requests before its first answer, `ExecutorFailed` is raised. If a server stops
+    or if it fails `IN_A_ROW` requests before its first answer, `ExecutorFailed` is raised. If a server stops
     answering, requests wait for it first, see `wait_for`.
 
     There are no implicit defaults for models or servers. Each request has a seed derived from the call, so servers that
@@ -237,13 +329,13 @@ class OpenAIBackend:
         """Return the completion of a conversation. Raises `ServerFailed`."""
         fields = {name: value for name, value in {"seed": seed, **self._fields}.items() if value is not None}
         request = {"model": model, "messages": messages, **fields}
-        name = "" if self._kept is None else stable_hash([model, messages, fields])
-        known = None if self._kept is None else self._kept.take(name)
-        if known is not None:
+        if self._kept is None:
+            return self._said(request, seconds)
+        name = stable_hash([model, messages, fields])
+        if (known := self._kept.take(name)) is not None:
             return ModelReply(*known)
         said = self._said(request, seconds)
-        if self._kept is not None:
-            self._kept.add(name, list(said))
+        self._kept.add(name, list(said))
         return said
 
     def _said(self, request: Mapping[str, Any], seconds: float) -> ModelReply:
@@ -253,13 +345,12 @@ class OpenAIBackend:
         for number in range(first, first + len(urls)):
             try:
                 said = self._said_at(urls[number % len(urls)], request, end - time.monotonic())
+                return said._replace(tries=said.tries + tries)
             except ServerFailed as error:
                 tries += error.tries
                 if not error.lasting or number == first + len(urls) - 1 or time.monotonic() >= end:
                     error.tries = tries
                     raise
-            else:
-                return said._replace(tries=said.tries + tries)
         raise AssertionError("a model has a server")
 
     def _said_at(self, url: str, request: Mapping[str, Any], seconds: float) -> ModelReply:
@@ -354,7 +445,6 @@ def _checked_urls(
 def _checked_price(price: Price | tuple[float, float] | None) -> Price | None:
     if price is None:
         return None
-    pair = isinstance(price, tuple | list) and len(price) == 2
-    if not pair or not all(is_number(part) and part >= 0 for part in price):
+    if not isinstance(price, tuple | list) or len(price) != 2 or not all(is_number(p) and p >= 0 for p in price):
         raise BadSetting(f"price is two numbers of at least 0 per million tokens, read and written, got {price!r:.60}")
     return Price(*price)

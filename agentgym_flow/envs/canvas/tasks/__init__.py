@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from agentgym_flow._util.values import read_content
 from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.operators.base import Mistake
 from agentgym_flow.envs.canvas.operators.calls import WorkflowProblem
@@ -23,7 +24,6 @@ from agentgym_flow.envs.canvas.scoring import Problem
 from agentgym_flow.envs.canvas.scoring.correctness import correctness, run_tests, scorer_of
 from agentgym_flow.envs.canvas.workflow.rules import Circumstances
 from agentgym_flow.envs.canvas.workflow.run import WorkflowRun
-from agentgym_flow.envs.content import read_content
 
 
 class Assignment(Protocol):

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym_flow import data as registry
-from agentgym_flow._util.file_state import is_junk, is_real_file
+from agentgym_flow._util.files import is_junk, is_real_file
 from agentgym_flow._util.records import SUFFIXES, read_records
 from agentgym_flow._util.sharing import once
 from agentgym_flow.core import check_split, stable_hash
@@ -29,8 +29,8 @@ from agentgym_flow.envs.canvas.scoring import Problem, extract
 from agentgym_flow.envs.canvas.scoring.correctness import NO_HARNESS
 from agentgym_flow.envs.canvas.tasks import Assignment, PublishedTask
 from agentgym_flow.envs.canvas.tasks.arithmetic.calculation import BadChain, chain_of
+from agentgym_flow.envs.canvas.tasks.sets import SETS, LoadedSet, is_native, load_from_hub, load_problems
 from agentgym_flow.envs.canvas.tasks.sets.checks import overlap, without
-from agentgym_flow.envs.canvas.tasks.sets.load import SETS, LoadedSet, is_native, load_from_hub, load_problems
 from agentgym_flow.envs.published_splits import (
     ALONE,
     PARTS,
@@ -58,7 +58,7 @@ class PublishedTasks:
 
     Args:
         data: a file or a folder, or the name of registered data; None: the set comes through the Hub.
-        dataset: the name of the set, one of `sets.load.SETS`. None: taken from the names of the files, the registered
+        dataset: the name of the set, one of `sets.SETS`. None: taken from the names of the files, the registered
             name, the name of the folder, or rows in FlowSteer's format.
         split: `"train"`, `"valid"` or `"test"`.
         simulated: whether the simulator does the work of the operators; see `SIMULATED`.

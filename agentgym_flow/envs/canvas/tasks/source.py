@@ -21,8 +21,8 @@ from agentgym_flow.core import TaskSource, canonical, check_season, check_split
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.canvas.tasks import Assignment, PublishedTask, SimulatedTask
 from agentgym_flow.envs.canvas.tasks.published import SIMULATED, PublishedTasks, files_of_set, split_sizes
+from agentgym_flow.envs.canvas.tasks.sets import LoadedSet, load_problems
 from agentgym_flow.envs.canvas.tasks.sets.checks import Findings, Overlap, check_problems, overlap
-from agentgym_flow.envs.canvas.tasks.sets.load import LoadedSet, load_problems
 from agentgym_flow.envs.published_splits import UNUSED, unused_files
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption
 
@@ -111,7 +111,7 @@ def tasks_of(
 
     Args:
         data: a file or a folder of a published set, or the name of registered data; None for generated tasks.
-        dataset: the name of the published set, one of `sets.load.SETS`; None to take it from the file names.
+        dataset: the name of the published set, one of `sets.SETS`; None to take it from the file names.
         split: `"train"`, `"valid"` or `"test"`.
         family: a family of generated tasks.
         simulated: whether the simulator does the work of the operators.

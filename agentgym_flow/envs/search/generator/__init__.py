@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass, field
 
 from agentgym_flow._util.sharing import once
+from agentgym_flow._util.values import Content, read_content
 from agentgym_flow.core import Stream
-from agentgym_flow.envs.content import Content, read_content
 from agentgym_flow.envs.search.generator.entities import (
     KEY,
     OF_KIND,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias, TypeVar
 
+from agentgym_flow._util.values import Content, read_content
 from agentgym_flow.core import Stream
-from agentgym_flow.envs.content import Content, read_content
 from agentgym_flow.envs.search.candidates import MONTHS
 
 THE = frozenset({"river", "award", "museum", "ship", "event"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from agentgym_flow.envs.content import Content, read_content
+from agentgym_flow._util.values import Content, read_content
 
 Role = Literal["is", "has", "for"]
 """How a feature relates to a product: it is `machine washable`, has `deep pockets`, or is for `sensitive skin`."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from agentgym_flow._util.values import read_content
 from agentgym_flow.core import Stream
-from agentgym_flow.envs.content import read_content
 from agentgym_flow.envs.webshop.generator.tables import Family, Feature, Number, ProductDraft
 
 _PATH = " \N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from functools import lru_cache
 
+from agentgym_flow._util.values import read_content
 from agentgym_flow.core import Stream, seasonal
 from agentgym_flow.envs.canvas.operators.base import Mistake
 from agentgym_flow.envs.canvas.scoring import Problem
@@ -38,7 +39,6 @@ from agentgym_flow.envs.canvas.tasks.arithmetic.task import (
     tell,
     written,
 )
-from agentgym_flow.envs.content import read_content
 from agentgym_flow.errors import UnknownSplit, UnknownTask
 
 KINDS: Mapping[str, int] = {

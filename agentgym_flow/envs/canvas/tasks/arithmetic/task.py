@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
+from agentgym_flow._util.values import Content, read_content
 from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.operators.base import Mistake
 from agentgym_flow.envs.canvas.scoring import Problem
@@ -34,7 +35,6 @@ from agentgym_flow.envs.canvas.tasks.arithmetic.calculation import (
     parts,
     with_leaves,
 )
-from agentgym_flow.envs.content import Content, read_content
 
 VARYING = (Mistake.SLIP, Mistake.WOBBLE)
 """The kinds of mistakes with a different answer each time."""

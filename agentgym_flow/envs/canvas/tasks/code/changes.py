@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
-from agentgym_flow.envs.content import Content, read_content
+from agentgym_flow._util.values import Content, read_content
 
 Nodes: TypeAlias = list[ast.AST]
 Edit: TypeAlias = Callable[[ast.AST], None]

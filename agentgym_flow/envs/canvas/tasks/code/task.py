@@ -17,12 +17,12 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from agentgym_flow import sandbox
+from agentgym_flow._util.values import read_content
 from agentgym_flow.core import stable_hash
 from agentgym_flow.envs.canvas.scoring import CodeTests, Problem
 from agentgym_flow.envs.canvas.scoring.correctness import completed, correctness, run_tests
 from agentgym_flow.envs.canvas.tasks import Fault, SimulatedTask, TestOutcome
 from agentgym_flow.envs.canvas.tasks.code.changes import ProgramMistake, changed
-from agentgym_flow.envs.content import read_content
 
 FUEL = 2_000
 """The fuel of one call; a right program uses less than a tenth of it."""

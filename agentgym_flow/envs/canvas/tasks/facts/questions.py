@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from agentgym_flow._util.values import read_content
 from agentgym_flow.envs.canvas.operators.base import Mistake
 from agentgym_flow.envs.canvas.scoring import ContextPassage
 from agentgym_flow.envs.canvas.tasks import Fault
@@ -20,7 +21,6 @@ from agentgym_flow.envs.canvas.tasks.facts.world import (
     marked,
     of_kind,
 )
-from agentgym_flow.envs.content import read_content
 
 WRONGS = 7
 """The number of different wrong answers of a mistake whose outcome is random."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from agentgym_flow._util.values import Content, read_content
 from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.scoring import ContextPassage
-from agentgym_flow.envs.content import Content, read_content
 
 
 class FactRelation(Content, frozen=True):

@@ -1,0 +1,201 @@
+r"""Play the trained policies of a comparison on tracks of the leaderboards, such as official games; one page.
+
+    python -m baselines.on_tracks --env agentgym_flow/ALFWorld-v0 --algos grpo,gigpo,rewardflow --seeds 3 \
+        --settings groups8 --tracks alfworld-seen-s0,alfworld-unseen-s0
+
+Training is that of `baselines.compare` in one setting, without the controls that clone for longer; runs that are
+finished in `--out` are used as they are. The policies play every task of a track with sampled actions as often as the
+track says, and once with the most likely actions. The same command again does only what is missing.
+
+The results are written to `--results`: `alfworld_on_tracks.jsonl` with the outcome of every attempt, and
+`alfworld_on_tracks.md`, which is made from it (`--remake FILE.jsonl`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from agentgym_flow._util.files import write_atomically
+from agentgym_flow.episodes import Episode
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.leaderboard.files import ROOT, track_file
+from agentgym_flow.leaderboard.track import Track
+from agentgym_flow.play import Play, play_split
+from agentgym_flow.policies import make_policy
+from baselines.comparison.command_line import check_at_least_one, exit_status_of, named, parser_of, stem_of
+from baselines.comparison.contrasts import SettingComparison
+from baselines.comparison.outcome import Outcome, Raw, read_raw, write_raw
+from baselines.comparison.plan import RANDOM, REFERENCES, WARM_START, Cell, Plan, read_settings
+from baselines.comparison.played import make_outcome
+from baselines.comparison.references import POLICIES
+from baselines.comparison.rows import main_table, types_table
+from baselines.comparison.schedule import run_missing, show_plan
+from baselines.comparison.table import INTERVALS, findings
+
+HOW_TO_READ = f"""\
+The policies were trained on generated tasks only, as `baselines.compare` trains them, and the tasks of the tracks were
+played afterwards. Each row is the mean of several runs, one for each seed. All algorithms with the same seed start from
+the same cloned weights (*{WARM_START}*) and play the same number of episodes. *Greedy* takes the most likely actions,
+once per task. Core-seconds of learning include validations.
+
+{INTERVALS}"""
+
+
+class _WithoutControls(Plan):
+    """The warm starts, the untrained policies and the training runs of a comparison."""
+
+    def controls(self) -> list[Cell]:
+        """Return nothing: weights of the controls are not stored."""
+        return []
+
+
+def on_track(track: Track, cell: Cell, trained: Outcome, runs: Path) -> Outcome:
+    """Return the outcome of a finished cell on a track; it is stored beside the weights, and played only once."""
+    folder = runs / cell.folder
+    file = folder / f"on_{track.name}.json"
+    if file.is_file():
+        kept = json.loads(file.read_text("utf-8"))
+        if kept.pop("track") == track.digest:
+            return Outcome.of(kept)
+    begun = time.process_time()
+    if cell.name in POLICIES:
+        sampled = _play(track, POLICIES[cell.name])
+        greedy = [] if cell.name == RANDOM else sampled[: len(track.tasks)]
+    else:
+        weights = folder / ("warm_start" if cell.name == WARM_START else "checkpoint")
+        sampled, greedy = (_play(track, f"hf:{weights}", greedy=greedy) for greedy in (False, True))
+    outcome = make_outcome(
+        replace(cell, group=track.name),
+        sampled,
+        greedy,
+        figures={},
+        core_seconds=time.process_time() - begun,
+        learning_seconds=trained.learning_seconds,
+        updates=trained.updates,
+        attempts=track.attempts,
+    )
+    with write_atomically(file) as partial:
+        partial.write_text(json.dumps({"track": track.digest, **asdict(outcome)}), "utf-8")
+    return outcome
+
+
+def _play(track: Track, policy: str, *, greedy: bool = False) -> list[Episode]:
+    made = make_policy(policy, track.env_id, **({"greedy": greedy} if policy.startswith("hf:") else {}))
+    settings = {name: value for name, value in track.env_settings().items() if name != "split"}
+    return play_split(
+        Play(
+            made,
+            track.env_id,
+            split=track.split,
+            num_episodes=len(track.tasks),
+            attempts=1 if greedy else track.attempts,
+            seed=track.seed,
+            env_kwargs=settings,
+            num_envs=256,
+        )
+    )
+
+
+def page(raw: Raw) -> str:
+    """Return the page as Markdown, made only from the results."""
+    trained = [outcome for outcome in raw.outcomes if outcome.learning_seconds]
+    once = {(outcome.name, outcome.seed): outcome for outcome in trained}.values()
+    versions = "; ".join(sorted({", ".join(f"{k} {v}" for k, v in o.versions.items()) for o in raw.outcomes}))
+    learning, playing = sum(o.learning_seconds for o in once), sum(o.core_seconds for o in raw.outcomes)
+    facts = [
+        f"- {len(once)} runs with {learning:,.0f} core-seconds of cloning and training; {playing:,.0f} core-seconds of "
+        "play on the tracks",
+        f"- finished {max(outcome.date for outcome in raw.outcomes)}, with {versions}",
+    ]
+    env = raw.header["env_id"].partition("/")[2]
+    head = f"# {env}: trained on generated tasks, played on tracks\n\n```bash\n{raw.header['command']}\n```\n\n"
+    parts = [head + "\n".join(facts) + f"\n\n{HOW_TO_READ}\n"]
+    for name, shape in raw.settings.items():
+        compared = SettingComparison.of(raw, name)
+        said = "\n".join(f"- {line}" for line in findings(raw, name, compared))
+        parts.append(f"## {name}: {shape['about']}\n\n{main_table(raw, name, compared)}\n\n{said}\n")
+        if types := types_table(raw, name):
+            parts.append(f"### {name}: Success by task type\n\n{types}\n")
+    return "\n".join(parts)
+
+
+def _header(plan: Plan, tracks: Sequence[Track], command: str) -> dict[str, object]:
+    [setting] = plan.settings
+    shapes = {
+        track.name: {
+            "about": f"{track.title}; {len(track.tasks)} tasks, {track.attempts} sampled attempts each",
+            "num_generations": setting.num_generations,
+            "tasks": setting.tasks,
+            "batches": setting.batches,
+            "warm_start": track.name,
+            "settings": setting.lasting,
+            "variants": {name: dict(setting.own(name)) for name in plan.algos},
+            "task_types": [task.type for task in track.tasks],
+        }
+        for track in tracks
+    }
+    header = {"command": command, "env_id": plan.env_id, "algos": list(plan.algos), "seeds": list(plan.seeds)}
+    return {**header, "settings": shapes}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = parser_of("on_tracks", __doc__, "runs/compare")
+    parser.add_argument("--seeds", type=int, default=3, help="runs of every algorithm")
+    parser.add_argument("--settings", required=True, metavar="NAME", help="the setting of the training runs")
+    parser.add_argument("--tracks", required=True, help="names of tracks")
+    parser.add_argument("--root", type=Path, default=Path(ROOT), help="the folder of the leaderboards")
+    return parser
+
+
+def _run(options: argparse.Namespace, console: Console) -> list[Path]:
+    if options.remake is not None:
+        return [_publish(read_raw(options.remake), options.remake)]
+    check_at_least_one(options, "seeds", "jobs")
+    tracks = [Track.read(track_file(name, options.root)) for name in named(options.tracks)]
+    for track in tracks:
+        if track.env_id != options.env:
+            raise BadSetting(f"track {track.name} is of {track.env_id}, not of {options.env}")
+        track.check()
+    settings = read_settings(options.env, options.config, [options.settings])
+    plan = _WithoutControls(options.env, named(options.algos), range(options.seeds), settings)
+    if options.dry_run:
+        show_plan(plan, options.output, console)
+        return []
+    done = run_missing(plan, options.output, options.jobs, console)
+    played = [
+        on_track(track, cell, outcome, options.output)
+        for track in tracks
+        for cell, outcome in done.items()
+        if cell.name in POLICIES or cell.name not in REFERENCES
+    ]
+    words = ["--env", options.env, "--algos", options.algos, "--seeds", str(options.seeds)]
+    words += ["--settings", options.settings, "--tracks", options.tracks]
+    raw = Raw(_header(plan, tracks, f"python -m baselines.on_tracks {shlex.join(words)}"), played)
+    file = options.results / f"{stem_of(options.env)}_on_tracks.jsonl"
+    write_raw(file, raw)
+    return [file, _publish(raw, file)]
+
+
+def _publish(raw: Raw, file: Path) -> Path:
+    with write_atomically(file.with_suffix(".md")) as partial:
+        partial.write_text(page(raw), "utf-8")
+    return file.with_suffix(".md")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run from the command line; return the exit status: 0, 1 after an error, 130 or 143 after a signal."""
+    options = _parser().parse_args(arguments)
+    return exit_status_of(lambda console: _run(options, console))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,379 @@
+"""Models that act by calling tools, in three protocols, against servers on the loopback interface."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_policies import ChatServer, chat_policy, completion, replayed
+from typer.testing import CliRunner
+
+from agentgym_flow.cli import app
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.episodes import Episode, read_log
+from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.play import EpisodeSpec, Evaluation, rollout
+from agentgym_flow.play.journal import Journal
+from agentgym_flow.policies import make_policy
+from agentgym_flow.policies.openai_chat import NOT_EXECUTED
+from agentgym_flow.prompts import tools_for
+from agentgym_flow.prompts.tools import called
+from agentgym_flow.testing.example import CaveEnv
+
+CAVE = CaveEnv.env_id
+ENVS = ("Sokoban", "ALFWorld", "WebShop", "Search", "Canvas")
+Call = tuple[str, Any]
+
+
+def said(*calls: Call, text: str | None = None, **more: Any) -> tuple[int, bytes]:
+    """A chat completion with these calls of tools."""
+    made = [
+        {"id": f"c{n}", "type": "function", "function": {"name": name, "arguments": json.dumps(given)}}
+        for n, (name, given) in enumerate(calls)
+    ]
+    choice = {"message": {"role": "assistant", "content": text, "tool_calls": made, **more}, "finish_reason": "stop"}
+    usage = {
+        "prompt_tokens": 100,
+        "completion_tokens": 7,
+        "prompt_tokens_details": {"cached_tokens": 60},
+        "completion_tokens_details": {"reasoning_tokens": 3},
+    }
+    return 200, json.dumps({"choices": [choice], "usage": usage}).encode()
+
+
+def played(server: ChatServer, env_id: str = CAVE, steps: int = 3, **settings: Any) -> Episode:
+    policy = chat_policy(server, env_id, **settings)
+    return rollout(policy, lambda: make_text_env(env_id, max_steps=steps), [EpisodeSpec(0)])[0]
+
+
+# ---------------------------------------------------------------- tools of environments
+@pytest.mark.parametrize("name", ENVS)
+def test_schemas_are_strict(name: str) -> None:
+    for tool in tools_for(f"agentgym_flow/{name}-v0").values():
+        schema = tool.schema
+        assert schema["required"] == list(schema["properties"])
+        assert schema["additionalProperties"] is False
+        assert tool.description.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("env", "call", "action"),
+    [
+        ("Sokoban", ("move", {"direction": "up"}), "up"),
+        ("ALFWorld", ("take_action", {"action": "go to desk 1"}), "go to desk 1"),
+        ("WebShop", ("search_action", {"keywords": "red shoes"}), "search[red shoes]"),
+        ("WebShop", ("click_action", {"value": "buy now"}), "click[buy now]"),
+        ("Search", ("search", {"query": "Paris"}), "search[Paris]"),
+        ("Search", ("answer", {"text": "Paris"}), "answer[Paris]"),
+        ("Canvas", ("delete", {"target": "node_1"}), '{"action": "delete", "target": "node_1"}'),
+        ("Canvas", ("finish", {"answer": None}), '{"action": "finish"}'),
+        ("Canvas", ("write_prompt", {"prompt": "a < b"}), "<prompt>a &lt; b</prompt>"),
+    ],
+)
+def test_a_call_is_an_action(env: str, call: Call, action: str) -> None:
+    assert called(tools_for(f"agentgym_flow/{env}-v0"), call[0], json.dumps(call[1])) == (action, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "why"),
+    [
+        ("move", '{"direction": "up"', "bad JSON"),
+        ("move", '["up"]', "bad JSON"),
+        ("move", "[" * 100_000, "bad JSON"),
+        ("go", '{"direction": "up"}', "unknown name"),
+        ("move", '{"direction": "Up"}', "bad arguments"),
+        ("move", '{"direction": ["up"]}', "bad arguments"),
+        ("move", "{}", "bad arguments"),
+        ("move", '{"direction": "up", "why": "x"}', "bad arguments"),
+    ],
+)
+def test_what_is_no_call_has_a_reason(name: str, arguments: str, why: str) -> None:
+    assert called(tools_for("agentgym_flow/Sokoban-v0"), name, arguments) == ("", why)
+
+
+def test_edits_of_workflows_can_be_called() -> None:
+    given = dict.fromkeys(("operator", "operators", "condition", "true", "false", "count", "prompt", "position"))
+    calls = [
+        ("add", {**given, "structure": "operator", "operator": "Programmer", "prompt": "Count from 0."}),
+        ("add", {**given, "structure": "loop", "operators": ["Verify", "Revise"], "count": 2}),
+        ("add", {**given, "structure": "conditional", "condition": "Verify", "false": "Revise"}),
+        ("modify", {"target": "node_1", "operator": "Custom", "prompt": None}),
+        ("set_prompt", {"target": "node_1", "prompt": "Name the unknowns first."}),
+        ("delete", {"target": "node_2"}),
+        ("finish", {"answer": None}),
+    ]
+    replies = iter([said(call) for call in calls])
+    with ChatServer(lambda request: next(replies)) as server:
+        episode = played(server, "agentgym_flow/Canvas-v0", 7, tools=True)
+    assert [turn.action_valid for turn in episode.turns[:-1]] == [True] * 6
+    assert episode.turns[-1].terminated or not episode.turns[-1].action_valid
+
+
+# ---------------------------------------------------------------- without the option
+def test_a_reply_that_is_only_a_call_is_understood_without_an_option(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    words = ["evaluate", "Sokoban-v0", "--episodes", "1", "--env-arg", "max_steps=3", "--log", str(log), "--policy"]
+    replies = iter([said(("move", {"direction": "up"})), said(("fly", {})), completion("<action>left</action>")])
+    with ChatServer(lambda request: next(replies)) as server:
+        result = CliRunner().invoke(app, [*words, f"openai:m@{server.url}"])
+        assert all("tools" not in request for request in server.requests)
+    assert result.exit_code == 0, result.output
+    [line] = read_log(log)
+    assert line.actions == ["up", "", "left"]
+    assert line.meta is not None
+    assert [one.get("bad") for one in line.meta["tool_calls"]] == [None, "unknown name"]
+    told = " ".join(result.output.split())
+    assert "bad calls 1 unknown name" in told
+    assert "empty answers" not in told
+    assert "2 answers were calls of tools, which were not offered; --tools offers them" in told
+    assert len(replayed(log)) == 1
+
+
+def test_a_text_counts_before_a_call_that_was_not_asked_for() -> None:
+    reply = said(("take_action", {"action": "right"}), text="<action>left</action>")
+    with ChatServer(lambda request: reply) as server:
+        episode = played(server, steps=1)
+    assert [turn.action for turn in episode.turns] == ["left"]
+    assert "tool_calls" not in episode.meta
+
+
+def test_reasoning_is_kept_apart_and_is_never_an_action() -> None:
+    replies = iter([said(text="", reasoning_content="<action>left</action>"), said(text="", reasoning="Go right.")])
+    with ChatServer(lambda request: next(replies)) as server:
+        episode = played(server, steps=2)
+    assert [turn.action for turn in episode.turns] == ["", ""]
+    kept = [{"turn": 0, "text": "<action>left</action>"}, {"turn": 1, "text": "Go right."}]
+    assert episode.meta["reasoning"] == kept
+
+
+# ---------------------------------------------------------------- chat completions
+def test_every_call_is_answered_and_the_first_is_played() -> None:
+    first = ("take_action", {"action": "left"})
+    replies = iter(
+        [said(first, ("take_action", {"action": "right"})), said(("walk", {})), said(text="I wait."), said(first)]
+    )
+    with ChatServer(lambda request: next(replies)) as server:
+        episode = played(server, steps=4, tools=True)
+        requests = server.requests
+    assert [turn.action for turn in episode.turns] == ["left", "", "", "left"]
+    assert [one.get("bad") for one in episode.meta["tool_calls"]] == [None, "unknown name", "no call", None]
+    [tool] = requests[0]["tools"]
+    assert tool["function"]["name"] == "take_action"
+    assert tool["function"]["strict"] is True
+    assert requests[0]["parallel_tool_calls"] is False
+    assert "<action>" not in requests[0]["messages"][0]["content"]
+    assert [len(request["messages"]) for request in requests] == [1, 4, 6, 8]
+    calls, played_one, other = requests[1]["messages"][1:]
+    assert [one["id"] for one in calls["tool_calls"]] == ["c0", "c1"]
+    assert (played_one["role"], played_one["tool_call_id"], other["tool_call_id"]) == ("tool", "c0", "c1")
+    assert "Turn 2 of at most 4" in played_one["content"]
+    assert other["content"] == NOT_EXECUTED
+    assert requests[2]["messages"][-1]["content"].startswith("There was no action: unknown name.")
+    assert requests[3]["messages"][-1]["role"] == "user"
+    assert requests[3]["messages"][-1]["content"].startswith("There was no action: no call.")
+    result = Evaluation.of([episode], "m")
+    assert result.bad_calls == {"unknown name": 1, "no call": 1}
+    assert result.empty_rate == 0
+    seconds = result.usage["seconds"]
+    spent = {"prompt": 400, "cached": 240, "completion": 28, "reasoning": 12, "cut": 0, "seconds": seconds}
+    assert result.usage == episode.meta["usage"] == spent
+
+
+def test_malformed_calls_are_answered_too() -> None:
+    bad = json.loads(said(("take_action", {}))[1])
+    bad["choices"][0]["message"]["tool_calls"] = [
+        {"id": None, "function": {"name": "take_action", "arguments": '{"action"'}},
+        {"id": "", "function": {"name": None, "arguments": None}},
+        {"type": "custom"},
+    ]
+    replies = iter([(200, json.dumps(bad).encode()), said(("take_action", {"action": "left"}))])
+    with ChatServer(lambda request: next(replies)) as server:
+        episode = played(server, steps=2, tools=True)
+        _, calls, *results = server.requests[1]["messages"]
+    assert [turn.action for turn in episode.turns] == ["", "left"]
+    assert [one["id"] for one in calls["tool_calls"]] == [one["tool_call_id"] for one in results]
+    assert [json.loads(one["function"]["arguments"]) for one in calls["tool_calls"]] == [{}] * 3
+
+
+def test_a_resumed_run_goes_on_with_the_same_conversation(tmp_path: Path) -> None:
+    def answer(request: Mapping[str, Any]) -> tuple[int, bytes]:
+        call = ("take_action", {"action": ("left", "right")[len(request["messages"]) // 3 % 2]})
+        return said(call, call, reasoning_content="hm")
+
+    def play(kept: Journal) -> Episode:
+        policy = kept.recording(make_policy(f"openai:m@{server.url}", CAVE, tools=True))
+        return rollout(policy, lambda: CaveEnv(max_steps=3), [EpisodeSpec(0)])[0]
+
+    with ChatServer(answer) as server:
+        kept = Journal(tmp_path / "log.jsonl", {})
+        whole = play(kept)
+        kept.close()
+        requests = [request["messages"] for request in server.requests]
+        kept.path.write_bytes(b"".join(kept.path.read_bytes().splitlines(True)[:-1]))  # stopped in the third turn
+        server.requests.clear()
+        kept = Journal(tmp_path / "log.jsonl", {}, resume=True)
+        again = play(kept)
+        kept.close(done=True)
+        assert [request["messages"] for request in server.requests] == requests[2:]
+    for episode in (whole, again):
+        assert episode.meta["usage"].pop("seconds") > 0
+    assert again == whole
+
+
+def test_parameters_that_are_refused_are_dropped_once_and_said() -> None:
+    def answer(request: dict[str, Any]) -> tuple[int, bytes]:
+        for name in ("temperature", "parallel_tool_calls", "max_tokens"):
+            if name in request:
+                return 400, json.dumps(
+                    {"error": {"message": f"Unsupported parameter: '{name}'", "param": name}}
+                ).encode()
+        return said(("take_action", {"action": "left"}))
+
+    with ChatServer(answer) as server:
+        policy = chat_policy(server, tools=True)
+        [episode] = rollout(policy, lambda: CaveEnv(max_steps=3), [EpisodeSpec(0)])
+        assert len(server.requests) == 3 + 3
+    assert [turn.action for turn in episode.turns] == ["left"] * 3
+    assert policy.remarks == [
+        "the server rejects parallel_tool_calls, so none was sent",
+        "the server rejects temperature, so none was sent, and it sampled at its default",
+    ]
+
+
+def test_what_does_not_go_together_is_refused() -> None:
+    url = "openai:m@http://127.0.0.1:9/v1"
+    for settings in ({"template": "choice"}, {"shots": 1}):
+        with pytest.raises(BadSetting, match="tools are offered with the template text"):
+            make_policy(url, CAVE, tools=True, **settings)
+    with pytest.raises(BadSetting, match="tools must be true or false"):
+        make_policy(url, CAVE, tools=1)
+    with pytest.raises(UnknownOption, match="Did you mean 'responses'"):
+        make_policy(url, CAVE, dialect="response")
+    with pytest.raises(BadSetting, match="dialect anthropic has no logprobs"):
+        make_policy(url, CAVE, dialect="anthropic", logprobs=True)
+    result = CliRunner().invoke(app, ["evaluate", CAVE, "--tools"])
+    assert result.exit_code == 2
+    assert "--tools offers tools to an openai: policy" in " ".join(result.output.split())
+
+
+# ---------------------------------------------------------------- other protocols
+def anthropic(*calls: Call, text: str = "", thought: str = "", **more: Any) -> tuple[int, bytes]:
+    """What Anthropic's messages return."""
+    blocks: list[dict[str, Any]] = [{"type": "thinking", "thinking": thought, "signature": "s"}] if thought else []
+    blocks += [{"type": "text", "text": text}] if text else []
+    blocks += [
+        {"type": "tool_use", "id": f"t{n}", "name": name, "input": given} for n, (name, given) in enumerate(calls)
+    ]
+    usage = {"input_tokens": 40, "cache_read_input_tokens": 60, "cache_creation_input_tokens": 0, "output_tokens": 7}
+    stop = "tool_use" if calls else "end_turn"
+    body = {"type": "message", "role": "assistant", "content": blocks, "stop_reason": stop, "usage": usage, **more}
+    return 200, json.dumps(body).encode()
+
+
+def test_anthropic_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "secret")
+    first = ("take_action", {"action": "left"})
+    script = [
+        anthropic(first, first, text="Left.", thought="hm"),
+        anthropic(("take_action", {"act": "x"})),
+        anthropic(text="I wait.", stop_reason="max_tokens"),
+        anthropic(first),
+    ]
+
+    def answer(request: dict[str, Any]) -> tuple[int, bytes]:
+        if "temperature" in request:
+            return 400, b'{"type": "error", "error": {"message": "`temperature` is not supported by this model"}}'
+        check_anthropic(request)
+        return script[len(request["messages"]) // 2]
+
+    with ChatServer(answer) as server:
+        policy = chat_policy(server, tools=True, dialect="anthropic", max_tokens=33)
+        [episode] = rollout(policy, lambda: CaveEnv(max_steps=4), [EpisodeSpec(0)])
+        _, *requests = server.requests
+        assert set(server.keys) == {None}
+    assert [turn.action for turn in episode.turns] == ["left", "", "", "left"]
+    assert [turn.output.cut for turn in episode.turns] == [False, False, True, False]
+    assert [one.get("bad") for one in episode.meta["tool_calls"]] == [None, "bad arguments", "no call", None]
+    assert episode.meta["reasoning"] == [{"turn": 0, "text": "hm"}]
+    assert (requests[0]["path"], requests[0]["max_tokens"]) == ("/v1/messages", 33)
+    assert requests[0]["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
+    assert requests[0]["tools"][0]["input_schema"]["required"] == ["action"]
+    _, answered, results = requests[1]["messages"]
+    assert [block["type"] for block in answered["content"]] == ["thinking", "text", "tool_use", "tool_use"]
+    assert [(one["tool_use_id"], one.get("is_error")) for one in results["content"]] == [("t0", None), ("t1", True)]
+    assert episode.meta["usage"].items() >= {"prompt": 400, "cached": 240, "completion": 28, "cut": 1}.items()
+    assert policy.remarks == ["the server rejects temperature, so none was sent, and it sampled at its default"]
+    assert policy.settings["dialect"] == "anthropic"
+
+
+def check_anthropic(request: Mapping[str, Any]) -> None:
+    """Check what the protocol requires: alternating roles, no empty text, and an answer to every call, at once."""
+    assert request["max_tokens"] > 0
+    assert [one["role"] for one in request["messages"]] == (["user", "assistant"] * 9)[: len(request["messages"])]
+    calls: list[str] = []
+    for message in request["messages"]:
+        blocks = message["content"]
+        assert blocks
+        assert all(block["text"] for block in blocks if block["type"] == "text")
+        assert [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"] == calls
+        calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
+
+
+def responses(*calls: Call, text: str = "", **more: Any) -> tuple[int, bytes]:
+    """What OpenAI's responses return."""
+    items: list[dict[str, Any]] = [
+        {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "hm"}]},
+        *([{"type": "message", "content": [{"type": "output_text", "text": text}]}] if text else []),
+        *(
+            {"type": "function_call", "id": f"i{n}", "call_id": f"f{n}", "name": name, "arguments": json.dumps(given)}
+            for n, (name, given) in enumerate(calls)
+        ),
+    ]
+    usage = {
+        "input_tokens": 100,
+        "input_tokens_details": {"cached_tokens": 60},
+        "output_tokens": 7,
+        "output_tokens_details": {"reasoning_tokens": 3},
+    }
+    return 200, json.dumps({"status": "completed", "output": items, "usage": usage, **more}).encode()
+
+
+def test_openai_responses() -> None:
+    first = ("take_action", {"action": "left"})
+    script = iter(
+        [
+            responses(first, first),
+            responses(text="I wait.", status="incomplete", incomplete_details={"reason": "max_output_tokens"}),
+            responses(first),
+        ]
+    )
+    with ChatServer(lambda request: next(script)) as server:
+        episode = played(server, tools=True, dialect="responses", max_tokens=33)
+        requests = server.requests
+    assert [turn.action for turn in episode.turns] == ["left", "", "left"]
+    assert [turn.output.cut for turn in episode.turns] == [False, True, False]
+    assert (requests[0]["path"], requests[0]["max_output_tokens"]) == ("/v1/responses", 33)
+    assert requests[0]["tools"][0].keys() == {"type", "name", "description", "parameters", "strict"}
+    kinds = [item.get("type", item.get("role")) for item in requests[2]["input"]]
+    results = ["function_call", "function_call", "function_call_output", "function_call_output"]
+    assert kinds == ["user", "reasoning", *results, "reasoning", "message", "user"]
+    assert requests[1]["input"][5] == {"type": "function_call_output", "call_id": "f1", "output": NOT_EXECUTED}
+    usage = {"prompt": 300, "cached": 180, "completion": 21, "reasoning": 9, "cut": 1}
+    assert episode.meta["usage"].items() >= usage.items()
+
+
+@pytest.mark.parametrize("dialect", ["anthropic", "responses"])
+@pytest.mark.parametrize("layout", ["turn", "conversation"])
+def test_texts_in_other_protocols(dialect: str, layout: str) -> None:
+    make: Callable[..., tuple[int, bytes]] = {"anthropic": anthropic, "responses": responses}[dialect]
+    replies = iter([make(text="<action>left</action>"), make(text="<action>left</action>"), (200, b'{"x": 1}')])
+    with ChatServer(lambda request: next(replies)) as server:
+        episode = played(server, dialect=dialect, layout=layout)
+        assert all("tools" not in request for request in server.requests)
+        messages = server.requests[1]["messages" if dialect == "anthropic" else "input"]
+    assert [turn.action for turn in episode.turns] == ["left", "left", ""]
+    assert (len(messages) > 1) == (layout == "conversation")
+    assert episode.meta["failed_requests"] == [{"turn": 2, "failure": "MalformedAnswer"}]
