@@ -104,21 +104,27 @@ def check(
 ) -> None:
     """Run the checks of CI on one submission. Exits with status 1 if it is rejected.
 
+    An entry that has a verdict plays the fresh tasks of that verdict again, once the season's secret is revealed.
+
     Options:
         folder: The folder of a submission.
     """
     from agentgym_flow.leaderboard.ci import Decision, check_name
     from agentgym_flow.leaderboard.judge import judge
+    from agentgym_flow.leaderboard.publish import verdict_file
+    from agentgym_flow.leaderboard.verdict import SubmissionVerdict
 
     place = folder.resolve().parent.name, folder.resolve().name
     try:
         check_name(place[1][11:])
     except BadSubmission as error:
         _show(Decision(refused=str(error)))
+    file = verdict_file(root, folder.resolve())
     verdict = judge(
         folder,
         place,
         root,
+        before=[SubmissionVerdict.read(file)] if file.is_file() else [],
         data=environments.data_paths(data),
         jobs=jobs,
         make_policy=_policy(),

@@ -73,7 +73,8 @@ def judge(
         make_policy: makes policies from submitted weights; None if PyTorch is not installed.
         secrets: season -> the secret with which fresh tasks are drawn; None for a rehearsal.
         account: the account that submits, empty for the project's own entries; None if it is not known.
-        before: the verdicts on the entries that were merged before.
+        before: the verdicts on the entries that were merged before. If the submission itself is among them, it plays
+            the fresh tasks of that verdict again.
         require_sandbox: replay nothing unless the sandbox of `verify_log` is strong.
 
     Raises:
@@ -130,8 +131,10 @@ def judge(
                 drawn = FreshSeed((secret or "").encode("utf-8"), public=not secret)
             policy, digest = make_policy(entry, track)
             _check_new(digest, verdict, before)
-            season = season_of(drawn.secret, digest)
-            verdict = replace(verdict, weights_sha256=digest, season=season, drawn_from=digest, rehearsal=drawn.public)
+            own = {one.submission_sha256: one.drawn_from for one in before if one.submission == verdict.submission}
+            origin = own.get(entry.digest) or digest
+            season = season_of(drawn.secret, origin)
+            verdict = replace(verdict, weights_sha256=digest, season=season, drawn_from=origin, rehearsal=drawn.public)
             track = fresh_track(track, season)
             said = played(policy, track)
         check = "score"
@@ -158,7 +161,8 @@ def _check_owner(verdict: SubmissionVerdict, before: Iterable[SubmissionVerdict]
 def _check_new(digest: str, verdict: SubmissionVerdict, before: Iterable[SubmissionVerdict]) -> None:
     """Raise `BadSubmission` if the weights are already an accepted entry of the track."""
     for one in before:
-        if one.accepted and (one.track, one.weights_sha256) == (verdict.track, digest):
+        same = (one.track, one.weights_sha256) == (verdict.track, digest) and one.submission != verdict.submission
+        if one.accepted and same:
             raise BadSubmission(f"these are the weights of {one.submission}: equal weights are one entry of a track")
 
 

@@ -30,6 +30,7 @@ from agentgym_flow.leaderboard.submission import (
     ABOUT,
     LOG,
     MODEL_CONFIG,
+    README,
     WEIGHTS,
     Folder,
     Submission,
@@ -228,14 +229,21 @@ def test_the_verdict_on_every_committed_entry_is_repeated(folder: Path) -> None:
     if not all(registry.place(name) for name in board.data):
         pytest.skip("the official data of the track is not here")
     committed = SubmissionVerdict.read(verdict_file(REPOSITORY, folder))
-    verdict = judge(folder, (folder.parent.name, folder.name), REPOSITORY, make_policy=_policy())
-    for field in ("accepted", "reason", "badge", "weights_sha256"):
+    place = folder.parent.name, folder.name
+    verdict = judge(folder, place, REPOSITORY, make_policy=_policy(), before=[committed])
+    for field in ("accepted", "reason", "badge", "weights_sha256", "season", "scores", "steps", "score"):
         assert getattr(verdict, field) == getattr(committed, field), field
-    if committed.season:  # the tasks of the verdict; first verdicts have drawn others than are drawn today
-        said, _ = again(folder, len(board.tasks))
-        assert (said.scores.tolist(), said.steps.tolist()) == (committed.scores, committed.steps)
-    else:
-        assert (verdict.scores, verdict.steps) == (committed.scores, committed.steps)
+
+
+def test_an_entry_plays_the_tasks_of_its_verdict_again(tmp_path: Path) -> None:
+    first = judged(tmp_path / "first", entry())
+    former = replace(first, drawn_from=first.submission_sha256)  # as in the first verdicts
+    repeated = judged(tmp_path / "again", entry(), before=[former])
+    assert repeated.season == hmac.new(b"", bytes.fromhex(first.submission_sha256), hashlib.sha256).hexdigest()
+    assert (repeated.accepted, repeated.season != first.season) == (True, True)
+    assert judged(tmp_path / "third", entry(), before=[first]) == first
+    other = judged(tmp_path / "other", entry() | {README: b"Another text"}, before=[former])
+    assert other.season == first.season, "another submission draws its tasks from its weights"
 
 
 def test_the_words_of_a_checkpoint_are_submitted_with_it(tmp_path: Path) -> None:
