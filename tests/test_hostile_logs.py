@@ -215,9 +215,10 @@ def test_nothing_is_replayed_without_the_sandbox_that_is_required(
             verify_log(log, jobs=2, on_line=done.append, require_sandbox=True)
         assert done == []
         assert verify_log(log, jobs=2).sandbox == level
-        said = CliRunner().invoke(app, ["verify", str(log), "--jobs", "1", "--require-sandbox"])
-        assert (said.exit_code, "verified" in said.output) == (2, False)
-        assert missing in " ".join(said.output.split())
+        for command in (["verify", str(log), "--jobs", "1"], ["view", str(log)]):
+            said = CliRunner().invoke(app, [*command, "--require-sandbox"])
+            assert (said.exit_code, "verified" in said.output) == (2, False)
+            assert missing in " ".join(said.output.split())
     for settings in ({"jobs": 0}, {"fetch": True}):
         with pytest.raises(SandboxUnavailable, match="The sandbox is required: leave out fetch"):
             verify_log(log, require_sandbox=True, **settings)

@@ -172,7 +172,9 @@ def publish(
 
 
 @app.command()
-def render(root: Root = Path(ROOT), files: str = "", jobs: Jobs = None) -> None:
+def render(
+    root: Root = Path(ROOT), files: str = "", jobs: Jobs = None, require_sandbox: RequireSandbox = False
+) -> None:
     """Render the leaderboard site: self-contained pages. The same input files give the same bytes.
 
     Options:
@@ -180,7 +182,7 @@ def render(root: Root = Path(ROOT), files: str = "", jobs: Jobs = None) -> None:
     """
     from agentgym_flow.leaderboard import site
 
-    site.render(root, jobs=jobs, files=files)
+    site.render(root, jobs=jobs, files=files, require_sandbox=require_sandbox)
     say(str(root / SITE / "index.html"))
 
 

@@ -233,6 +233,6 @@ def test_the_command_writes_its_verdict_and_fails_when_it_refuses(git: Git, tmp_
 
 def test_the_workflow_replays_nothing_without_the_sandbox() -> None:
     workflow = (Path(__file__).parents[2] / ".github/workflows/leaderboard.yml").read_text("utf-8")
-    commands = re.findall(r"agentgym-flow leaderboard (?:ci|publish)\b[^&\n]*", workflow)
-    assert len(commands) >= 2
+    commands = re.findall(r"agentgym-flow leaderboard (?:ci|publish|render)\b[^&\n]*", workflow)
+    assert len(commands) >= 3
     assert all("--require-sandbox" in command for command in commands), commands
