@@ -104,21 +104,27 @@ def check(
 ) -> None:
     """Run the checks of CI on one submission. Exits with status 1 if it is rejected.
 
+    An entry that has a verdict plays the fresh tasks of that verdict again, once the season's secret is revealed.
+
     Options:
         folder: The folder of a submission.
     """
     from agentgym_flow.leaderboard.ci import Decision, check_name
     from agentgym_flow.leaderboard.judge import judge
+    from agentgym_flow.leaderboard.publish import verdict_file
+    from agentgym_flow.leaderboard.verdict import SubmissionVerdict
 
     place = folder.resolve().parent.name, folder.resolve().name
     try:
         check_name(place[1][11:])
     except BadSubmission as error:
         _show(Decision(refused=str(error)))
+    file = verdict_file(root, folder.resolve())
     verdict = judge(
         folder,
         place,
         root,
+        before=[SubmissionVerdict.read(file)] if file.is_file() else [],
         data=environments.data_paths(data),
         jobs=jobs,
         make_policy=_policy(),
@@ -166,7 +172,9 @@ def publish(
 
 
 @app.command()
-def render(root: Root = Path(ROOT), files: str = "", jobs: Jobs = None) -> None:
+def render(
+    root: Root = Path(ROOT), files: str = "", jobs: Jobs = None, require_sandbox: RequireSandbox = False
+) -> None:
     """Render the leaderboard site: self-contained pages. The same input files give the same bytes.
 
     Options:
@@ -174,7 +182,7 @@ def render(root: Root = Path(ROOT), files: str = "", jobs: Jobs = None) -> None:
     """
     from agentgym_flow.leaderboard import site
 
-    site.render(root, jobs=jobs, files=files)
+    site.render(root, jobs=jobs, files=files, require_sandbox=require_sandbox)
     say(str(root / SITE / "index.html"))
 
 

@@ -143,6 +143,7 @@ def view(
     data: DataPaths = None,
     limit: Annotated[int, typer.Option(min=1)] = 1000,
     force: Force = False,
+    require_sandbox: RequireSandbox = False,
     open_page: Annotated[bool, typer.Option("--open")] = False,
 ) -> None:
     """Replay a log, and write a self-contained page with state graphs and an episode player.
@@ -165,7 +166,8 @@ def view(
             if episode is not None and len(replayed) < limit:
                 replayed[number] = episode
 
-        verdict = verify_log(log, environments.data_paths(data), on_episode, keep=(WORKFLOW,))
+        paths = environments.data_paths(data)
+        verdict = verify_log(log, paths, on_episode, keep=(WORKFLOW,), require_sandbox=require_sandbox)
     if not replayed:
         raise BadLog(f"{log.name}: no episode of this log can be shown. {verdict.problems()[0]}")
     _add_remarks(log, replayed, verdict)

@@ -183,9 +183,9 @@ def _one_new_entry(
         places.add((track, entry))
         check_name(entry[11:])
         if change.status != "A":
-            raise BadSubmission(f"{change.path:.200} already exists: entries do not change, so add a new one")
+            raise BadSubmission(f"{change.path!r:.200} already exists: entries do not change, so add a new one")
         if change.mode != PLAIN:
-            raise BadSubmission(f"{change.path:.200} must be a plain file, and has the mode {change.mode}")
+            raise BadSubmission(f"{change.path!r:.200} must be a plain file, and has the mode {change.mode}")
         if file not in MOST_BYTES:
             raise BadSubmission(f"{file!r:.80} is not a file of a submission. A submission has {', '.join(MOST_BYTES)}")
         if (size := repository.size(change.blob)) > MOST_BYTES[file]:

@@ -58,7 +58,7 @@ class RenderedEntry(NamedTuple):
     recorded: int
 
 
-def render(root: Path, *, jobs: int | None = None, files: str = "") -> None:
+def render(root: Path, *, jobs: int | None = None, files: str = "", require_sandbox: bool = False) -> None:
     """Write the site of the leaderboards below `root`, and replace an existing one at the end.
 
     Entries whose inputs have not changed keep their pages of the existing site.
@@ -67,11 +67,14 @@ def render(root: Path, *, jobs: int | None = None, files: str = "") -> None:
         root: the folder of the leaderboards.
         jobs: the number of processes for replay; None for one per core.
         files: the address of `root` on the web, for links to logs and weights; empty for links from the site to `root`.
+        require_sandbox: replay nothing unless the sandbox of `verify_log` is strong.
 
-    Raises `BadTrack` or `BadSubmission` if a file of the leaderboards is damaged.
+    Raises:
+        BadTrack, BadSubmission: a file of the leaderboards is damaged.
+        SandboxUnavailable: the sandbox is required, and this machine cannot build it.
     """
     site = root / SITE
-    made = pages(root, rendered=_rendered(site), jobs=jobs, files=files)
+    made = pages(root, rendered=_rendered(site), jobs=jobs, files=files, require_sandbox=require_sandbox)
     with write_folder_atomically(site, replace=True) as partial:
         for place in json.loads(made[INPUTS]):
             if f"{place}/index.html" not in made:
@@ -93,7 +96,12 @@ def _rendered(site: Path) -> dict[str, RenderedEntry]:
 
 
 def pages(
-    root: Path, *, rendered: Mapping[str, RenderedEntry] | None = None, jobs: int | None = None, files: str = ""
+    root: Path,
+    *,
+    rendered: Mapping[str, RenderedEntry] | None = None,
+    jobs: int | None = None,
+    files: str = "",
+    require_sandbox: bool = False,
 ) -> dict[str, str]:
     """Return the files of the site: name -> text. Entries `rendered` from the same inputs are left out."""
     found = boards(root)
@@ -111,7 +119,8 @@ def pages(
             if one is None or one.inputs != inputs:
                 with complete(entry.path, root) as path:
                     lines = listed(path / LOG, track)
-                    texts = _entry_pages(replace(entry, path=path), played_file(entry.path), track, lines, shown, jobs)
+                    whole = replace(entry, path=path)
+                    texts = _entry_pages(whole, played_file(entry.path), track, lines, shown, jobs, require_sandbox)
                 one = RenderedEntry(inputs, sum(line.recorded for line in lines))
                 made |= {f"{place}/{name}": text for name, text in texts.items()}
             entries[place] = one
@@ -173,7 +182,13 @@ def _digest_of(files: Mapping[str, Path]) -> str:
 
 
 def _entry_pages(
-    entry: Entry, played: Path, track: Track, lines: Sequence[EpisodeListing], shown: EntryFacts, jobs: int | None
+    entry: Entry,
+    played: Path,
+    track: Track,
+    lines: Sequence[EpisodeListing],
+    shown: EntryFacts,
+    jobs: int | None,
+    require_sandbox: bool,
 ) -> dict[str, str]:
     """Return the files of an entry: name -> text. What they show must be part of `_inputs`.
 
@@ -182,7 +197,7 @@ def _entry_pages(
     back = [("All tracks", "../../index.html"), (track.title, "../index.html"), (entry.about.title, "index.html")]
     by_ci = listed(played, track) if played.is_file() else []
     log = played if by_ci else entry.path / LOG
-    player = watched(entry, track, log, by_ci or lines, back, FOOTER, jobs=jobs)
+    player = watched(entry, track, log, by_ci or lines, back, FOOTER, jobs=jobs, require_sandbox=require_sandbox)
     of_the_log = {} if by_ci else player.places
     page = _page(
         "entry.html.j2",
@@ -309,6 +324,7 @@ def watched(
     footer: str,
     *,
     jobs: int | None,
+    require_sandbox: bool = False,
 ) -> WatchedEpisodes:
     """Return the page with episodes of a log: that of an entry, or of what CI has played with its weights.
 
@@ -323,11 +339,12 @@ def watched(
         links: the links of the page, (name, address).
         footer: the footer of the page.
         jobs: the number of processes for replay; None for one per core.
+        require_sandbox: replay nothing unless the sandbox of `verify_log` is strong.
     """
     if track.data or not lines:
         return WatchedEpisodes()
     try:
-        tasks = _stepped(log, track, chosen(lines), jobs)
+        tasks = _stepped(log, track, chosen(lines), jobs, require_sandbox)
     except BadSubmission:
         return WatchedEpisodes()
     title = f"{entry.about.title} on {track.title}"
@@ -344,7 +361,9 @@ def watched(
     return WatchedEpisodes(page, {(one.task, one.attempt): place for place, one in enumerate(shown, 1)})
 
 
-def _stepped(log: Path, track: Track, tasks: list[list[EpisodeListing]], jobs: int | None) -> list[list[Episode]]:
+def _stepped(
+    log: Path, track: Track, tasks: list[list[EpisodeListing]], jobs: int | None, require_sandbox: bool
+) -> list[list[Episode]]:
     """Return episodes of a log by task, replayed in the sandbox of verification."""
     wanted = {(line.task, line.attempt) for attempts in tasks for line in attempts}
     found: dict[tuple[int, int], Episode] = {}
@@ -357,7 +376,16 @@ def _stepped(log: Path, track: Track, tasks: list[list[EpisodeListing]], jobs: i
     with tempfile.TemporaryDirectory() as scratch:
         part = Path(scratch, LOG)
         write_log(part, (one for one in _logged(log, track, in_time) if (one.task, one.attempt) in wanted))
-        verify_log(part, None, keep, (WORKFLOW,), jobs=jobs, limits=limits_of(track), on_line=in_time)
+        verify_log(
+            part,
+            None,
+            keep,
+            (WORKFLOW,),
+            jobs=jobs,
+            limits=limits_of(track),
+            on_line=in_time,
+            require_sandbox=require_sandbox,
+        )
     stepped = [[found.get((line.task, line.attempt)) for line in attempts] for attempts in tasks]
     return [kept for attempts in stepped if (kept := [one for one in attempts if one is not None])]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -231,8 +232,21 @@ def test_the_command_writes_its_verdict_and_fails_when_it_refuses(git: Git, tmp_
     assert "Refused" in result.output
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are bytes on Linux")
+def test_a_file_name_that_is_no_text_is_refused(git: Git, tmp_path: Path) -> None:
+    def add() -> None:
+        name = os.fsencode(git.add(files())) + b"/run\xff.py"
+        Path(os.fsdecode(name)).write_bytes(b"x")
+        os.chmod(name, 0o755)
+
+    git.branch(add)
+    line = ["leaderboard", "ci", "main", "theirs", "--repository", str(git.path), "--out", str(tmp_path / "out")]
+    assert CliRunner().invoke(app, line).exit_code == 1
+    assert "run\\udcff.py' must be a plain file" in (tmp_path / "out" / "summary.md").read_text("utf-8")
+
+
 def test_the_workflow_replays_nothing_without_the_sandbox() -> None:
     workflow = (Path(__file__).parents[2] / ".github/workflows/leaderboard.yml").read_text("utf-8")
-    commands = re.findall(r"agentgym-flow leaderboard (?:ci|publish)\b[^&\n]*", workflow)
-    assert len(commands) >= 2
+    commands = re.findall(r"agentgym-flow leaderboard (?:ci|publish|render)\b[^&\n]*", workflow)
+    assert len(commands) >= 3
     assert all("--require-sandbox" in command for command in commands), commands

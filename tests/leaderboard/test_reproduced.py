@@ -30,6 +30,7 @@ from agentgym_flow.leaderboard.submission import (
     ABOUT,
     LOG,
     MODEL_CONFIG,
+    README,
     WEIGHTS,
     Folder,
     Submission,
@@ -37,7 +38,7 @@ from agentgym_flow.leaderboard.submission import (
     write_evaluation,
 )
 from agentgym_flow.leaderboard.track import Track
-from agentgym_flow.leaderboard.verdict import SubmissionVerdict
+from agentgym_flow.leaderboard.verdict import Claims, SubmissionVerdict
 from agentgym_flow.policies import PolicyOutput
 from agentgym_flow.prompts import template_for
 from agentgym_flow.training.models import load_model, save_model
@@ -170,7 +171,7 @@ def test_the_digest_is_that_of_the_weights_however_they_are_stored(tmp_path: Pat
     before = [replace(again, submission=f"{PLACE[0]}/2026-11-20-first")]
     copy = judged(tmp_path / "copy", entry(), before=before)
     assert copy.reason is not None
-    assert "sokoban-small/2026-11-20-first has the same weights" in copy.reason.message
+    assert "these are the weights of sokoban-small/2026-11-20-first" in copy.reason.message
 
 
 def test_a_layout_that_the_prompt_lacks_is_refused(tmp_path: Path) -> None:
@@ -205,18 +206,19 @@ def test_the_words_of_every_committed_entry_are_known() -> None:
         assert tuple(words) == version.vocabulary
 
 
-def test_an_entry_with_earlier_words_plays_as_it_did() -> None:
-    folder = REPOSITORY / "submissions/alfworld-s0/2026-11-23-tiny-grpo"
-    verdict, board = (
-        SubmissionVerdict.read(verdict_file(REPOSITORY, folder)),
-        Track.read(track_file("alfworld-s0", REPOSITORY)),
-    )
+def again(folder: Path, tasks: int) -> tuple[Claims, SubmissionVerdict]:
+    """Play the first fresh tasks of a committed entry again; also return its verdict, which names its weights."""
+    verdict = SubmissionVerdict.read(verdict_file(REPOSITORY, folder))
+    board = Track.read(track_file(folder.parent.name, REPOSITORY))
     make = _policy()
     assert make is not None
     policy, digest = make(Folder.read(folder), board)
     assert digest == verdict.weights_sha256
-    assert verdict.drawn_from == verdict.submission_sha256, "as fresh tasks were drawn in the first verdicts"
-    said = played(policy, fresh_track(replace(board, tasks=board.tasks[:12]), verdict.season))
+    return played(policy, fresh_track(replace(board, tasks=board.tasks[:tasks]), verdict.season)), verdict
+
+
+def test_an_entry_with_earlier_words_plays_as_it_did() -> None:
+    said, verdict = again(REPOSITORY / "submissions/alfworld-s0/2026-11-23-tiny-grpo", 12)
     assert (said.scores.tolist(), said.steps.tolist()) == (verdict.scores[:12], verdict.steps[:12])
 
 
@@ -224,12 +226,24 @@ def test_an_entry_with_earlier_words_plays_as_it_did() -> None:
 @pytest.mark.parametrize("folder", entries(REPOSITORY), ids=lambda folder: f"{folder.parent.name}/{folder.name}")
 def test_the_verdict_on_every_committed_entry_is_repeated(folder: Path) -> None:
     board = Track.read(track_file(folder.parent.name, REPOSITORY))
-    if board.data and not all(registry.place(name) for name in board.data):
+    if not all(registry.place(name) for name in board.data):
         pytest.skip("the official data of the track is not here")
     committed = SubmissionVerdict.read(verdict_file(REPOSITORY, folder))
-    verdict = judge(folder, (folder.parent.name, folder.name), REPOSITORY, make_policy=_policy())
-    for field in ("accepted", "reason", "badge", "season", "steps", "scores", "score", "again"):
+    place = folder.parent.name, folder.name
+    verdict = judge(folder, place, REPOSITORY, make_policy=_policy(), before=[committed])
+    for field in ("accepted", "reason", "badge", "weights_sha256", "season", "scores", "steps", "score"):
         assert getattr(verdict, field) == getattr(committed, field), field
+
+
+def test_an_entry_plays_the_tasks_of_its_verdict_again(tmp_path: Path) -> None:
+    first = judged(tmp_path / "first", entry())
+    former = replace(first, drawn_from=first.submission_sha256)  # as in the first verdicts
+    repeated = judged(tmp_path / "again", entry(), before=[former])
+    assert repeated.season == hmac.new(b"", bytes.fromhex(first.submission_sha256), hashlib.sha256).hexdigest()
+    assert (repeated.accepted, repeated.season != first.season) == (True, True)
+    assert judged(tmp_path / "third", entry(), before=[first]) == first
+    other = judged(tmp_path / "other", entry() | {README: b"Another text"}, before=[former])
+    assert other.season == first.season, "another submission draws its tasks from its weights"
 
 
 def test_the_words_of_a_checkpoint_are_submitted_with_it(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from agentgym_flow.leaderboard.site import EpisodeListing, chosen, pages, render
 from agentgym_flow.leaderboard.submission import ModelCard, SamplingSettings, Submission, TrainingSources
 from agentgym_flow.leaderboard.track import make_track
 from agentgym_flow.leaderboard.verdict import SubmissionVerdict
+from agentgym_flow.sandbox import Machine
 
 PAGES = """\
 import hashlib, json, sys
@@ -67,6 +68,14 @@ def root(tmp_path: Path) -> Path:
     add(root, "reference-expert", title="The expert")
     assert len(list(publish(root, jobs=0))) == 5
     return root
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the walls are those of Linux")
+def test_nothing_is_rendered_without_the_sandbox_that_is_required(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentgym_flow.replay.workers.confine", lambda _: Machine("none", (), {"landlock": "not here"}))
+    said = CliRunner().invoke(app, ["leaderboard", "render", "--root", str(root), "--jobs", "1", "--require-sandbox"])
+    assert (said.exit_code, "landlock: not here" in said.output) == (2, True)
+    assert not (root / "site").exists()
 
 
 def test_an_entry_that_is_dear_to_render_keeps_its_page_without_episodes(
