@@ -16,7 +16,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from agentgym_flow.cli.environments import check_command
+from agentgym_flow.cli.options import check_command
 from agentgym_flow.core import Transition
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.sokoban import generator

@@ -13,9 +13,17 @@ from rich.table import Table
 
 from agentgym_flow._util.signals import exit_status, sigterm_raises
 from agentgym_flow._util.values import finite
-from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import new_table, note, printed, say, share, show_facts, show_table, stdout
-from agentgym_flow.cli.options import EnvName, PolicyName, Split, command
+from agentgym_flow.cli.options import (
+    EnvName,
+    PolicyName,
+    Split,
+    backend_of,
+    check_command,
+    command,
+    env_settings,
+    used_rows,
+)
 from agentgym_flow.cli.player import (
     Live,
     PlayOptions,
@@ -139,13 +147,13 @@ class Evaluate(PlayOptions):
         )
         options = {"data": self.data, "dataset": self.dataset, "executor": self.executor}
         options |= {"base_url": self.base_url, "model": self.executor_model}
-        kwargs = environments.env_settings(env_id, self.env_arg, options) | kwargs
+        kwargs = env_settings(env_id, self.env_arg, options) | kwargs
         live, status = Live(self.num_envs), 0
         play = self.play(player, env_id, kwargs, log, live)
         if log is not None and ended:
             play.check_complete()
             leave(log)
-        backend = environments.backend_of(kwargs)
+        backend = backend_of(kwargs)
         before = backend and backend.usage
         if backend is not None and self.patience is not None:
             backend.wait_for(seconds(self.patience))
@@ -163,7 +171,7 @@ class Evaluate(PlayOptions):
         used = backend.usage.since(before) if backend and before else None
         _show(result, by_task_type(live.finished, player.name) if self.by else {}, used, self.as_json)
         if log is not None and not self.as_json:
-            say(f"\nThe log is {log}. Check it with: {environments.check_command(log, kwargs, env_id)}")
+            say(f"\nThe log is {log}. Check it with: {check_command(log, kwargs, env_id)}")
         note_remarks(live, player, result)
         if status:
             bias = "short ones finish first, so the figures are biased towards them"
@@ -221,7 +229,7 @@ class Collect(PlayOptions):
                 say_how_to_resume(out)
                 raise typer.Exit(exit_status(interrupt)) from None
         note_remarks(live, player, Evaluation.of(live.finished, player.name))
-        advice = f". Check it with: {environments.check_command(out, kwargs, env_id)}" if self.form == "log" else ""
+        advice = f". Check it with: {check_command(out, kwargs, env_id)}" if self.form == "log" else ""
         say(f"{result.episodes:,} episodes, {result.turns:,} turns, {result.successes:,} successful: {out}{advice}")
 
 
@@ -261,7 +269,7 @@ def _show(result: Evaluation, types: Mapping[str, Evaluation], used: Usage | Non
     troubles = {"lost episodes": result.errors, "failed requests": result.failed_requests}
     rows |= {name: str(count) for name, count in troubles.items() if count}
     if used is not None:
-        rows |= environments.used_rows(used)
+        rows |= used_rows(used)
     show_facts(rows)
     if types:
         stdout().print()

@@ -12,9 +12,21 @@ import typer
 
 from agentgym_flow._util.files import check_new
 from agentgym_flow._util.values import decode_file
-from agentgym_flow.cli import environments, season
+from agentgym_flow.cli import season
 from agentgym_flow.cli.console import note, say, stdout
-from agentgym_flow.cli.options import Attempts, Commands, DataPaths, EnvArgs, Force, Jobs, Most, Root, Seed, Split
+from agentgym_flow.cli.options import (
+    Attempts,
+    Commands,
+    DataPaths,
+    EnvArgs,
+    Force,
+    Jobs,
+    Most,
+    Root,
+    Seed,
+    Split,
+    data_paths,
+)
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadSubmission
 from agentgym_flow.leaderboard.files import ROOT, SITE, TRACKS
@@ -61,9 +73,7 @@ def ci(
     """
     from agentgym_flow.leaderboard.ci import Repository, decide
 
-    decision = decide(
-        Repository(repository), base, head, data=environments.data_paths(data), jobs=jobs, make_policy=_policy()
-    )
+    decision = decide(Repository(repository), base, head, data=data_paths(data), jobs=jobs, make_policy=_policy())
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         (out / "summary.md").write_text(decision.summary(), "utf-8")
@@ -94,7 +104,7 @@ def check(
         check_name(place[1][11:])
     except BadSubmission as error:
         _show(Decision(refused=str(error)))
-    verdict = judge(folder, place, root, data=environments.data_paths(data), jobs=jobs, make_policy=_policy())
+    verdict = judge(folder, place, root, data=data_paths(data), jobs=jobs, make_policy=_policy())
     _show(Decision(verdict))
 
 
@@ -112,7 +122,7 @@ def publish(
     from agentgym_flow.leaderboard.publish import publish as publish_all
 
     secret = os.environ.get(SECRET, "")
-    where = environments.data_paths(data)
+    where = data_paths(data)
     for verdict in publish_all(root, data=where, jobs=jobs, make_policy=_policy(), secret=secret):
         say(f"{verdict.submission}: {verdict.summary()}")
 
@@ -196,7 +206,7 @@ def rescore(
     template = template_for(board.env_id, about.prompt)
     loaded, tokenizer = load_model(model, template, dtype=dtype)
     write_date(tokenizer, checked_date(date))
-    where = environments.data_paths(data)
+    where = data_paths(data)
     found = score_again(folder / LOG, board, loaded, tokenizer, template, share=share, seed=seed, data=where)
     say(
         f"{found.agreed} of {found.turns} turns agree with {model}; the mean difference is {found.difference:.3f} "
@@ -313,7 +323,7 @@ def submit(
     about |= {"sampling": {"greedy": True}} if greedy else {}
     about |= {"layout": layout} if layout != TURN else {}
     place = make_submission(run, about, root, policy=policy, half=half, source=source, training=training)
-    where = environments.data_paths(data)
+    where = data_paths(data)
     verdict = judge(place, (place.parent.name, place.name), root, data=where, jobs=jobs, make_policy=_policy())
     say(str(place))
     if not verdict.accepted:

@@ -15,9 +15,8 @@ from typing import Annotated, Any, cast
 import typer
 
 from agentgym_flow._util.files import check_new
-from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import printed, say, share, stderr, stdout
-from agentgym_flow.cli.options import DataPaths, Force, Jobs, LogPath, Most
+from agentgym_flow.cli.options import DataPaths, Force, Jobs, LogPath, Most, data_paths
 from agentgym_flow.episodes import Episode, Group, LoggedEpisode, LogLimits, read_log, scan_log
 from agentgym_flow.errors import BadLog, BadSetting
 from agentgym_flow.replay import LogVerdict, verify_log
@@ -58,7 +57,7 @@ def verify(
         fetch: Let environments download official data. Disables the sandbox.
         as_json: Print the verdict as JSON.
     """
-    paths = environments.data_paths(data)
+    paths = data_paths(data)
     limits = LogLimits(
         max_lines, max_bytes, max_line_bytes, max_actions, max_action_length, max_cpu_seconds, max_memory_mb
     )
@@ -131,7 +130,7 @@ def view(
     from agentgym_flow.report import WORKFLOW, write_report
 
     page = out or log.with_name(f"{log.name.removesuffix('.gz').removesuffix('.jsonl')}.html")
-    check_new(page, replace=force, inputs=[log, *environments.data_paths(data).values()])
+    check_new(page, replace=force, inputs=[log, *data_paths(data).values()])
     replayed: dict[int, Episode] = {}
     with stderr().status("stepping"):
 
@@ -139,7 +138,7 @@ def view(
             if episode is not None and len(replayed) < limit:
                 replayed[number] = episode
 
-        verdict = verify_log(log, environments.data_paths(data), on_episode, keep=(WORKFLOW,))
+        verdict = verify_log(log, data_paths(data), on_episode, keep=(WORKFLOW,))
     if not replayed:
         raise BadLog(f"{log.name}: no episode of this log can be shown. {verdict.problems()[0]}")
     _add_remarks(log, replayed, verdict)

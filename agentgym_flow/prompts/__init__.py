@@ -7,23 +7,12 @@ from agentgym_flow._util.importing import on_demand
 if TYPE_CHECKING:
     from agentgym_flow.prompts.files import PromptFile, Template
     from agentgym_flow.prompts.templates import (
-        CLOSE,
-        OPEN,
         ChoiceTemplate,
-        ConversationTemplate,
-        IndexedPrompt,
-        IndexTemplate,
-        Message,
-        PromptContext,
-        PromptTemplate,
         Published,
-        SettingsTemplate,
         TextTemplate,
-        TranscriptTemplate,
         history_window,
         template_for,
         templates_of,
-        valid_turns,
     )
     from agentgym_flow.prompts.thoughts import (
         CLOSE_THOUGHT,
@@ -33,8 +22,21 @@ if TYPE_CHECKING:
         ends_in_thought,
         without_thoughts,
     )
-    from agentgym_flow.prompts.types import CONVERSATION, LAYOUTS, TURN
-    from agentgym_flow.prompts.words import FIXED, WordTemplate, words_of
+    from agentgym_flow.prompts.types import (
+        CLOSE,
+        CONVERSATION,
+        LAYOUTS,
+        OPEN,
+        TURN,
+        ConversationTemplate,
+        Message,
+        PromptContext,
+        PromptTemplate,
+        SettingsTemplate,
+        TranscriptTemplate,
+        valid_turns,
+    )
+    from agentgym_flow.prompts.words import FIXED, IndexedPrompt, IndexTemplate, WordTemplate, words_of
 else:
     __getattr__ = on_demand(__name__)  # hidden from type checkers, which would accept any name
 
