@@ -25,8 +25,8 @@ from agentgym_flow._util.files import write_folder_atomically
 from agentgym_flow.core import Stream, check_positive
 from agentgym_flow.episodes import EpisodeRecorder, read_log
 from agentgym_flow.errors import BadSetting, BadSubmission, UnknownOption, UnknownTemplate
+from agentgym_flow.generation import has_adapter
 from agentgym_flow.generation.transformers_generator import ROWS, TransformersGenerator
-from agentgym_flow.generation.weights import has_adapter
 from agentgym_flow.leaderboard.submission import ABOUT, Submission
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.policies import PolicyInput
