@@ -4,7 +4,6 @@ import inspect
 import pickle
 
 import gymnasium
-import pytest
 
 from agentgym_flow import errors
 from agentgym_flow.errors import AgentGymFlowError, MissingExtra, UnknownName, UnknownSplit
@@ -12,27 +11,24 @@ from agentgym_flow.errors import AgentGymFlowError, MissingExtra, UnknownName, U
 ALL = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, AgentGymFlowError)]
 
 
-@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
-def test_every_error_is_documented_and_survives_pickling(kind: type[AgentGymFlowError]) -> None:
-    assert kind.__doc__
-    error = kind("what was wrong, and what to do")
-    again = pickle.loads(pickle.dumps(error))
-    assert type(again) is kind
-    assert str(again) == str(error) == "what was wrong, and what to do"
-
-
-@pytest.mark.parametrize("kind", [k for k in ALL if k is not AgentGymFlowError], ids=lambda kind: kind.__name__)
-def test_every_error_is_also_one_that_callers_already_catch(kind: type[AgentGymFlowError]) -> None:
+def test_every_error_is_documented_survives_pickling_and_is_one_that_callers_already_catch() -> None:
     familiar = (ValueError, TypeError, ImportError, RuntimeError, gymnasium.error.Error)
-    assert issubclass(kind, familiar)
+    assert len(ALL) > 40
+    for kind in ALL:
+        again = pickle.loads(pickle.dumps(kind("what was wrong, and what to do")))
+        assert (type(again), str(again)) == (kind, "what was wrong, and what to do")
+        assert kind.__doc__, kind
+        assert issubclass(kind, familiar) or kind is AgentGymFlowError, kind
 
 
-@pytest.mark.parametrize("kind", [k for k in ALL if issubclass(k, UnknownName)], ids=lambda kind: kind.__name__)
-def test_names_are_guessed(kind: type[UnknownName]) -> None:
-    error = kind.among("vallid", ["train", "valid", "test"], "And so on.")
-    assert type(error) is kind
-    assert str(error) == (f"Unknown {kind.kind} 'vallid'. Did you mean 'valid'? Known: train, valid, test. And so on.")
-    assert type(pickle.loads(pickle.dumps(error))) is kind
+def test_names_are_guessed() -> None:
+    kinds = [kind for kind in ALL if issubclass(kind, UnknownName)]
+    assert len(kinds) > 5
+    for kind in kinds:
+        error = kind.among("vallid", ["train", "valid", "test"], "And so on.")
+        assert type(error) is type(pickle.loads(pickle.dumps(error))) is kind
+        said = f"Unknown {kind.kind} 'vallid'. Did you mean 'valid'? Known: train, valid, test. And so on."
+        assert str(error) == said
 
 
 def test_no_guess_when_nothing_is_close() -> None:

@@ -19,7 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
-from agentgym_flow.cli.environments import check_command
+from agentgym_flow.cli.options import check_command
 from agentgym_flow.core import Transition
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.sokoban import generator

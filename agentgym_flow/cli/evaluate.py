@@ -13,7 +13,6 @@ from rich.table import Table
 
 from agentgym_flow._util.signals import exit_status, sigterm_raises
 from agentgym_flow._util.values import finite
-from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import (
     attempts_rows,
     new_table,
@@ -25,7 +24,16 @@ from agentgym_flow.cli.console import (
     show_table,
     stdout,
 )
-from agentgym_flow.cli.options import EnvName, PolicyName, Split, command
+from agentgym_flow.cli.options import (
+    EnvName,
+    PolicyName,
+    Split,
+    backend_of,
+    check_command,
+    command,
+    env_settings,
+    used_rows,
+)
 from agentgym_flow.cli.player import (
     Live,
     PlayOptions,
@@ -162,7 +170,7 @@ class Evaluate(PlayOptions):
         )
         options = {"data": self.data, "dataset": self.dataset, "executor": self.executor}
         options |= {"base_url": self.base_url, "model": self.executor_model}
-        kwargs = environments.env_settings(env_id, self.env_arg, options) | kwargs
+        kwargs = env_settings(env_id, self.env_arg, options) | kwargs
         live, status = Live(self.num_envs), 0
         if self.max_cost is not None and self.prices is None:
             raise BadSetting("--max-cost needs the prices of the model: --prices FILE")
@@ -171,7 +179,7 @@ class Evaluate(PlayOptions):
         if log is not None and ended:
             play.check_complete()
             leave(log)
-        backend = environments.backend_of(kwargs)
+        backend = backend_of(kwargs)
         before = backend and backend.usage
         if backend is not None and self.patience is not None:
             backend.wait_for(seconds(self.patience))
@@ -191,7 +199,7 @@ class Evaluate(PlayOptions):
         used = backend.usage.since(before) if backend and before else None
         _show(result, by_task_type(live.finished, player.name) if self.by else {}, used, self.as_json)
         if log is not None and not self.as_json:
-            say(f"\nThe log is {log}. Check it with: {environments.check_command(log, kwargs, env_id)}")
+            say(f"\nThe log is {log}. Check it with: {check_command(log, kwargs, env_id)}")
         note_remarks(live, player, result)
         if status:
             bias = "short ones finish first, so the figures are biased towards them"
@@ -249,7 +257,7 @@ class Collect(PlayOptions):
                 say_how_to_resume(out)
                 raise typer.Exit(exit_status(interrupt)) from None
         note_remarks(live, player, Evaluation.of(live.finished, player.name))
-        advice = f". Check it with: {environments.check_command(out, kwargs, env_id)}" if self.form == "log" else ""
+        advice = f". Check it with: {check_command(out, kwargs, env_id)}" if self.form == "log" else ""
         say(f"{result.episodes:,} episodes, {result.turns:,} turns, {result.successes:,} successful: {out}{advice}")
 
 
@@ -299,7 +307,7 @@ def _show(result: Evaluation, types: Mapping[str, Evaluation], used: Usage | Non
         rows["model time"] = f"{spent['seconds']:,.1f} seconds of requests"
         rows |= {"model cost": f"${spent['cost']:,.4f}"} if "cost" in spent else {}
     if used is not None:
-        rows |= environments.used_rows(used)
+        rows |= used_rows(used)
     show_facts(rows)
     if types:
         stdout().print()

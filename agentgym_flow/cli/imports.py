@@ -11,9 +11,8 @@ from typing import Annotated
 import typer
 
 from agentgym_flow._util.files import check_new
-from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import note, printed, say, share, show_facts, stderr, stdout
-from agentgym_flow.cli.options import EnvArgs, Force
+from agentgym_flow.cli.options import EnvArgs, Force, env_settings
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadLog
 from agentgym_flow.interchange import ImportReport, import_log
@@ -51,7 +50,7 @@ def import_(
         as_json: Print the report as JSON.
     """
     env_id = text_arguments.full_id(env)
-    kwargs = environments.env_settings(env_id, env_arg, {"data": data})
+    kwargs = env_settings(env_id, env_arg, {"data": data})
     if out is not None:
         check_new(out, replace=force, inputs=[path])
     with stderr().status("stepping") as status:

@@ -12,7 +12,7 @@ import typer
 
 from agentgym_flow._util.files import check_new
 from agentgym_flow._util.values import decode_file, typed
-from agentgym_flow.cli import environments, season
+from agentgym_flow.cli import season
 from agentgym_flow.cli.console import note, say, stdout
 from agentgym_flow.cli.options import (
     Attempts,
@@ -26,6 +26,7 @@ from agentgym_flow.cli.options import (
     Root,
     Seed,
     Split,
+    data_paths,
 )
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadSetting, BadSubmission
@@ -78,7 +79,7 @@ def ci(
         Repository(repository),
         base,
         head,
-        data=environments.data_paths(data),
+        data=data_paths(data),
         jobs=jobs,
         make_policy=_policy(),
         require_sandbox=require_sandbox,
@@ -125,7 +126,7 @@ def check(
         place,
         root,
         before=[SubmissionVerdict.read(file)] if file.is_file() else [],
-        data=environments.data_paths(data),
+        data=data_paths(data),
         jobs=jobs,
         make_policy=_policy(),
         require_sandbox=require_sandbox,
@@ -161,7 +162,7 @@ def publish(
     secrets = typed(decode_file(raw.encode("utf-8"), BadSetting, SECRETS), dict[str, str], BadSetting, SECRETS)
     for verdict in publish_all(
         root,
-        data=environments.data_paths(data),
+        data=data_paths(data),
         jobs=jobs,
         make_policy=_policy(),
         secrets=secrets,
@@ -266,7 +267,7 @@ def rescore(
             share=share,
             seed=merged or "",
             temperature=min(1.0, about.sampling.temperature or 1.0),  # at a high one, every text is as likely
-            data=environments.data_paths(data),
+            data=data_paths(data),
         )
     command = AGAIN_ATTESTED.format(folder=f"{ROOT}/{SUBMISSIONS}/{about.track}/{about.id}")
     result = RescoreResult(
@@ -407,7 +408,7 @@ def submit(
     about |= {"layout": layout} if layout != TURN else {}
     put = store_of(root).put if store else None
     place = make_submission(run, about, root, policy=policy, half=half, source=source, training=training, put=put)
-    where = environments.data_paths(data)
+    where = data_paths(data)
     verdict = judge(place, (place.parent.name, place.name), root, data=where, jobs=jobs, make_policy=_policy())
     say(str(place))
     if not verdict.accepted:

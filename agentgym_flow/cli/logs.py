@@ -19,9 +19,8 @@ from agentgym_flow._util.files import check_new, write_atomically
 from agentgym_flow._util.importing import find_modules_here, imported, what_raised
 from agentgym_flow._util.intervals import bootstrap
 from agentgym_flow._util.values import is_number
-from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import attempts_rows, new_table, note, printed, say, share, show_table, stderr, stdout
-from agentgym_flow.cli.options import DataPaths, Force, Jobs, LogPath, Most, RequireSandbox
+from agentgym_flow.cli.options import DataPaths, Force, Jobs, LogPath, Most, RequireSandbox, data_paths
 from agentgym_flow.episodes import Episode, Group, LoggedEpisode, LogLimits, check_against, read_log, scan_log
 from agentgym_flow.errors import BadLog, BadSetting, UnknownOption, shown
 from agentgym_flow.play import at_k, failures_of, why_failed
@@ -67,7 +66,7 @@ def verify(
         against: Replay this log, from which the log of a submission was made; it names the step that differs.
         as_json: Print the verdict as JSON.
     """
-    paths = environments.data_paths(data)
+    paths = data_paths(data)
     limits = LogLimits(
         max_lines=max_lines,
         max_bytes=max_bytes,
@@ -158,7 +157,7 @@ def view(
     from agentgym_flow.report import WORKFLOW, write_report
 
     page = out or log.with_name(f"{log.name.removesuffix('.gz').removesuffix('.jsonl')}.html")
-    check_new(page, replace=force, inputs=[log, *environments.data_paths(data).values()])
+    check_new(page, replace=force, inputs=[log, *data_paths(data).values()])
     replayed: dict[int, Episode] = {}
     with stderr().status("stepping"):
 
@@ -166,8 +165,7 @@ def view(
             if episode is not None and len(replayed) < limit:
                 replayed[number] = episode
 
-        paths = environments.data_paths(data)
-        verdict = verify_log(log, paths, on_episode, keep=(WORKFLOW,), require_sandbox=require_sandbox)
+        verdict = verify_log(log, data_paths(data), on_episode, keep=(WORKFLOW,), require_sandbox=require_sandbox)
     if not replayed:
         raise BadLog(f"{log.name}: no episode of this log can be shown. {verdict.problems()[0]}")
     _add_remarks(log, replayed, verdict)
@@ -299,7 +297,7 @@ def compare(
         key, seed = tasks[row]
         say(f"task {numbers[key, seed]}, seed {seed}: {by:+.2f}")
     if failures:
-        counts = [_failures(path, environments.data_paths(data)) for path in (first, second)]
+        counts = [_failures(path, data_paths(data)) for path in (first, second)]
         reasons = new_table("failed by", ">A", ">B", ">A - B")
         for why in sorted({*counts[0], *counts[1]}, key=lambda why: (-max(each.get(why, 0) for each in counts), why)):
             a, b = (each.get(why, 0) for each in counts)
@@ -379,7 +377,7 @@ def rescore(
     """
     from agentgym_flow.rewards import StructureScore
 
-    paths = environments.data_paths(data)
+    paths = data_paths(data)
     if out is not None:
         check_new(out, replace=force, inputs=[log, *paths.values()])
     function = _reward(reward)  # before the replay

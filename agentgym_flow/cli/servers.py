@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import live_progress, note, say, stderr
-from agentgym_flow.cli.options import Commands, Port
+from agentgym_flow.cli.options import Commands, Port, check_command
 from agentgym_flow.errors import BadData, BadSetting
 
 if TYPE_CHECKING:
@@ -195,5 +194,5 @@ def shop(
     finally:
         if kept.written:
             visits = f"{kept.written} visit{'s are' if kept.written > 1 else ' is'}"
-            command = environments.check_command(out / f"NUMBER-ID{EPISODE}", {"data": data})
+            command = check_command(out / f"NUMBER-ID{EPISODE}", {"data": data})
             say(f"\n{visits} in {out}. Check one with: {command}")

@@ -19,7 +19,7 @@ import yaml  # type: ignore[import-untyped]
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.errors import BadData
-from agentgym_flow.generation.weights import has_adapter
+from agentgym_flow.generation import has_adapter
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.training.config import AgentConfig, Configs

@@ -22,7 +22,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from agentgym_flow.generation.base import GenerationRequest
+from agentgym_flow.generation import GenerationRequest
 from agentgym_flow.generation.padding import cache_argument
 from agentgym_flow.generation.sampling import answer_draws
 

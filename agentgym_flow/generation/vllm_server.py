@@ -27,10 +27,17 @@ import torch
 from agentgym_flow._util.endpoint import Endpoint, RequestThreads
 from agentgym_flow._util.http import Answer, Call, TryFailed, server_address
 from agentgym_flow.errors import BadSetting, GenerationFailed, ServerDown, TrainingFailed, UpdateFailed, shown
-from agentgym_flow.generation.base import NOT_A_NUMBER, Completion, GenerationRequest, check_fits, checked_completion
+from agentgym_flow.generation import (
+    NOT_A_NUMBER,
+    Completion,
+    GenerationRequest,
+    check_finite,
+    check_fits,
+    checked_completion,
+    has_adapter,
+)
 from agentgym_flow.generation.sampling import VLLM_NEUTRAL, tell_unused_settings
-from agentgym_flow.generation.vllm_engine import check_version
-from agentgym_flow.generation.weights import check_finite, has_adapter, save_weights
+from agentgym_flow.generation.vllm_engine import check_version, save_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -7,24 +7,13 @@ from agentgym_flow._util.importing import on_demand
 if TYPE_CHECKING:
     from agentgym_flow.prompts.files import PromptFile, Template
     from agentgym_flow.prompts.templates import (
-        CLOSE,
-        OPEN,
         ChoiceTemplate,
-        ConversationTemplate,
-        IndexedPrompt,
-        IndexTemplate,
-        Message,
-        PromptContext,
-        PromptTemplate,
         Published,
-        SettingsTemplate,
         TextTemplate,
-        TranscriptTemplate,
         history_window,
         template_for,
         templates_of,
         tools_for,
-        valid_turns,
     )
     from agentgym_flow.prompts.thoughts import (
         CLOSE_THOUGHT,
@@ -35,8 +24,21 @@ if TYPE_CHECKING:
         without_thoughts,
     )
     from agentgym_flow.prompts.tools import CALL_A_TOOL, TEXT, Tool
-    from agentgym_flow.prompts.types import CONVERSATION, LAYOUTS, TURN
-    from agentgym_flow.prompts.words import FIXED, WordTemplate, words_of
+    from agentgym_flow.prompts.types import (
+        CLOSE,
+        CONVERSATION,
+        LAYOUTS,
+        OPEN,
+        TURN,
+        ConversationTemplate,
+        Message,
+        PromptContext,
+        PromptTemplate,
+        SettingsTemplate,
+        TranscriptTemplate,
+        valid_turns,
+    )
+    from agentgym_flow.prompts.words import FIXED, IndexedPrompt, IndexTemplate, WordTemplate, words_of
 else:
     __getattr__ = on_demand(__name__)  # hidden from type checkers, which would accept any name
 

@@ -26,45 +26,13 @@ from agentgym_flow.prompts.files import PromptFile
 from agentgym_flow.prompts.thoughts import CLOSE_THOUGHT, OPEN_THOUGHT, without_thoughts
 from agentgym_flow.prompts.tools import CALL_A_TOOL, TAKE_ACTION, Tool
 from agentgym_flow.prompts.types import (
-    ConversationTemplate,
-    FormatTemplate,
+    CLOSE,
+    OPEN,
     Message,
     PromptContext,
     PromptTemplate,
-    SettingsTemplate,
-    TranscriptTemplate,
-    valid_turns,
 )
-from agentgym_flow.prompts.words import IndexedPrompt, IndexTemplate, WordTemplate
-
-__all__ = [
-    "CLOSE",
-    "DEFAULT_HISTORY",
-    "OPEN",
-    "ChoiceTemplate",
-    "ConversationTemplate",
-    "FormatTemplate",
-    "IndexTemplate",
-    "IndexedPrompt",
-    "Message",
-    "PromptContext",
-    "PromptTemplate",
-    "Published",
-    "SettingsTemplate",
-    "TextTemplate",
-    "TranscriptTemplate",
-    "history_window",
-    "published_of",
-    "solved_turns",
-    "tagged_action",
-    "template_for",
-    "templates_of",
-    "tools_for",
-    "valid_turns",
-]
-
-OPEN, CLOSE = "<action>", "</action>"
-"""The tags around an action."""
+from agentgym_flow.prompts.words import WordTemplate
 
 DEFAULT_HISTORY = 2
 """The default number of past turns in a text prompt."""

@@ -12,6 +12,9 @@ from typing import Any, Protocol, TypedDict, runtime_checkable
 
 from agentgym_flow.episodes import Episode, Turn
 
+OPEN, CLOSE = "<action>", "</action>"
+"""The tags around an action."""
+
 TURN, CONVERSATION = LAYOUTS = ("turn", "conversation")
 """What a prompt is: that of one turn, or the whole conversation so far. In training, a row is one or the other."""
 

@@ -13,8 +13,8 @@ from transformers import GenerationConfig, PreTrainedModel
 from agentgym_flow._util.files import write_folder_atomically
 from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.generation import has_adapter
 from agentgym_flow.generation.transformers_generator import ROWS, TransformersGenerator
-from agentgym_flow.generation.weights import has_adapter
 from agentgym_flow.leaderboard.submission import ABOUT, Submission
 from agentgym_flow.prompts import TURN, PromptTemplate, TextTemplate, template_for
 from agentgym_flow.training.conversation import NONE, checked_date, is_plain, reads_clock, write_date

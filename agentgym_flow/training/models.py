@@ -22,7 +22,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 
 from agentgym_flow._util.importing import find_modules_here, imported
 from agentgym_flow.errors import AgentGymFlowError, BadSetting, MissingExtra, UnknownOption
-from agentgym_flow.generation.weights import has_adapter
+from agentgym_flow.generation import has_adapter
 from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.training.conversation import write_plain
 from agentgym_flow.training.run_folder import writing

@@ -17,8 +17,15 @@ import torch
 from agentgym_flow.core import Stream, TextEnv
 from agentgym_flow.episodes import EpisodeRecorder
 from agentgym_flow.errors import BadSetting, ContextFull, UnknownOption
-from agentgym_flow.generation import SEEDS, BatchGenerator, Completion, GenerationRequest, Generator, Sampling
-from agentgym_flow.generation.base import check_fits
+from agentgym_flow.generation import (
+    SEEDS,
+    BatchGenerator,
+    Completion,
+    GenerationRequest,
+    Generator,
+    Sampling,
+    check_fits,
+)
 from agentgym_flow.generation.sampling import answer_text, holds_stop, length_of_answer
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.policies import PolicyInput, PolicyOutput
@@ -46,9 +53,7 @@ def prompt_text(tokenizer: PreTrainedTokenizerBase, template: PromptTemplate, po
     if messages[-1]["role"] == "assistant":
         *messages, last = messages
         begun = last["content"]
-    chat = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    assert isinstance(chat, str)  # not tokenised
-    return chat + begun
+    return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)) + begun
 
 
 def prompt_tokens(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
@@ -132,7 +137,11 @@ class PromptedPolicy:
         ids = self._ids.get(text)
         if ids is None:
             ids = prompt_tokens(self.tokenizer, text)
-            self._check_prompt(text, ids)
+            self._check_length(len(ids))
+            if not ids:
+                advice = "use the folder that the model was saved in"
+                raise BadSetting(f"the tokenizer returns no tokens for a prompt: {advice}")
+            check_words(self.tokenizer, self.template, text, ids)
             if len(self._ids) >= MAX_PROMPTS:
                 self._ids.clear()
             self._ids[text] = ids
@@ -155,16 +164,9 @@ class PromptedPolicy:
             raise BadSetting(str(error)) from None
         return (*said, *new)
 
-    def _check_prompt(self, text: str, ids: tuple[int, ...]) -> None:
-        self._check_length(len(ids))
-        if not ids:
-            raise BadSetting("the tokenizer returns no tokens for a prompt: use the folder that the model was saved in")
-        check_words(self.tokenizer, self.template, text, ids)
-
     def _check_length(self, length: int) -> None:
-        if length + self.sampling.max_new_tokens > self._context:
-            layout = CONVERSATION if self.conversation is not None else TURN
-            check_context(self._context, length, self.sampling.max_new_tokens, layout)
+        layout = TURN if self.conversation is None else CONVERSATION
+        check_context(self._context, length, self.sampling.max_new_tokens, layout)
 
     # ---------------------------------------------------------------- requests and answers
     def show(self, on_text: Callable[[str], None]) -> None:
@@ -223,10 +225,9 @@ class PromptedPolicy:
     def _text(self, tokens: tuple[int, ...]) -> str:
         if len(tokens) > 1:
             return answer_text(self.tokenizer, tokens, self.sampling.ends)
-        text = self._words.get(tokens[0])
-        if text is None:
-            text = self._words[tokens[0]] = answer_text(self.tokenizer, tokens, self.sampling.ends)
-        return text
+        if tokens[0] not in self._words:
+            self._words[tokens[0]] = answer_text(self.tokenizer, tokens, self.sampling.ends)
+        return self._words[tokens[0]]
 
 
 class ModelPolicy(PromptedPolicy):

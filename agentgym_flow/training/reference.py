@@ -24,7 +24,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 
 from agentgym_flow._util.files import write_atomically
 from agentgym_flow.errors import BadData, BadSetting
-from agentgym_flow.generation.weights import has_adapter
+from agentgym_flow.generation import has_adapter
 from agentgym_flow.training._trl import prepare_deepspeed
 from agentgym_flow.training.models import POLICY, REFERENCE, active_adapter, add_reference
 from agentgym_flow.training.run_folder import writing

@@ -24,7 +24,7 @@ from agentgym_flow import __version__
 from agentgym_flow.cli import app, doctor, evaluate
 from agentgym_flow.cli.console import board, printed
 from agentgym_flow.cli.doctor import EXTRAS
-from agentgym_flow.cli.environments import check_command
+from agentgym_flow.cli.options import check_command
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.canvas.tasks.published import PublishedTasks
 from agentgym_flow.envs.search.tasks import QuestionSource

@@ -21,8 +21,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from agentgym_flow.generation import key_value_cache
-from agentgym_flow.generation.base import SEEDS, Completion, GenerationRequest, Sampling
+from agentgym_flow.generation import SEEDS, Completion, GenerationRequest, Sampling, key_value_cache
 from agentgym_flow.generation.key_value_cache import BLOCK, is_cacheable
 from agentgym_flow.generation.sampling import sampled_tokens
 from agentgym_flow.generation.transformers_generator import TransformersGenerator

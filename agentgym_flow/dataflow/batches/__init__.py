@@ -25,7 +25,7 @@ from agentgym_flow.dataflow.stage import stage_of, state_to_send, turn_router
 from agentgym_flow.dataflow.weights import full
 from agentgym_flow.episodes import Group
 from agentgym_flow.errors import AgentGymFlowError
-from agentgym_flow.generation.weights import check_finite
+from agentgym_flow.generation import check_finite
 from agentgym_flow.training.group_source import (
     GroupBatch,
     OwnRollout,

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentgym_flow.envs.alfworld.rooms import LIGHT, TWO
-from agentgym_flow.envs.verl_agent import NAME, PAST, TaggedPrompt
 from agentgym_flow.episodes import Turn
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.prompts import Message, PromptContext, PromptFile, Published
+from agentgym_flow.prompts.files import PAST, VERL_AGENT, TaggedPrompt
 
 TASK = "Your task is to: "
 """The text before the task in the first observation."""
@@ -128,5 +128,5 @@ def _shown(observation: str) -> str:
     return observation[observation.find(". ") + 2 :] if observation.startswith(_PLACE) else observation
 
 
-PUBLISHED: Published = {NAME: ALFWorldPrompt, "react": ReActPrompt}
+PUBLISHED: Published = {VERL_AGENT: ALFWorldPrompt, "react": ReActPrompt}
 """The published prompts for ALFWorld by name."""

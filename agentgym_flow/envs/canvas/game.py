@@ -18,7 +18,8 @@ from agentgym_flow.envs.canvas.drafting import CanvasDraft, Drafting, TurnResult
 from agentgym_flow.envs.canvas.feedback import feedback_text, graph_lines, run_lines, summary
 from agentgym_flow.envs.canvas.operators.calls import Backend, KeepsAnswers, WorkflowProblem
 from agentgym_flow.envs.canvas.reading import write_action
-from agentgym_flow.envs.canvas.tasks import Assignment, circumstances, result_of, workflow_problem
+from agentgym_flow.envs.canvas.scoring import Problem
+from agentgym_flow.envs.canvas.tasks import Assignment, result_of, workflow_problem
 from agentgym_flow.envs.canvas.workflow import OperatorNode, Workflow
 from agentgym_flow.envs.canvas.workflow.ablation import NOTHING_RAN, Ablation, Memo, ablation
 from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter, all_of
@@ -280,6 +281,13 @@ class CanvasGame:
         if self.finished:
             lines.append(f"Handed in: {'right' if self.score == 1.0 else f'score {self.score:.2f}'}")
         return "\n".join(lines)
+
+
+def circumstances(problem: Problem, run: WorkflowRun | None) -> Circumstances:
+    """Return the facts that finish rules and hints may use."""
+    return Circumstances(
+        code=problem.kind == "code", tests=bool(problem.public_tests.checks), result="" if run is None else run.answer
+    )
 
 
 MOST = 128

@@ -29,10 +29,9 @@ from agentgym_flow.envs.canvas.candidates import (
     warning,
 )
 from agentgym_flow.envs.canvas.drafting import CanvasDraft, Drafting
-from agentgym_flow.envs.canvas.game import CanvasGame
+from agentgym_flow.envs.canvas.game import CanvasGame, circumstances
 from agentgym_flow.envs.canvas.operators import CHECKERS, ENSEMBLES, OPERATORS, SOLVERS, STANDARD, Role, of_role
 from agentgym_flow.envs.canvas.reading import write_action
-from agentgym_flow.envs.canvas.tasks import circumstances
 from agentgym_flow.envs.canvas.workflow import Chain, Loop, Node, OperatorNode, Workflow
 from agentgym_flow.envs.canvas.workflow.rules import Language, is_long
 from agentgym_flow.errors import BadWorkflow

@@ -1,13 +1,13 @@
-"""The prompt of verl-agent, GiGPO and RewardFlow for Sokoban; see `agentgym_flow.envs.verl_agent`."""
+"""The prompt of verl-agent, GiGPO and RewardFlow for Sokoban; see `agentgym_flow.prompts.files`."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from agentgym_flow.envs.sokoban.level import ACTIONS
-from agentgym_flow.envs.verl_agent import NAME, VerlAgentTemplate, has_thought, tagged
 from agentgym_flow.episodes import Turn
 from agentgym_flow.prompts import PromptContext, PromptFile, Published
+from agentgym_flow.prompts.files import VERL_AGENT, VerlAgentTemplate, has_thought, tagged
 
 STILL = "still"
 """The action of completions without an action. It is invalid in the environment, so the board does not change."""
@@ -51,5 +51,5 @@ def _action(completion: str) -> str:
     return next((action for action in (*ACTIONS, STILL) if action in said), "")
 
 
-PUBLISHED: Published = {NAME: SokobanPrompt}
+PUBLISHED: Published = {VERL_AGENT: SokobanPrompt}
 """The published prompts for Sokoban by name."""

@@ -1,15 +1,15 @@
-"""The published prompt of verl-agent, GiGPO and RewardFlow for WebShop; see `agentgym_flow.envs.verl_agent`."""
+"""The published prompt of verl-agent, GiGPO and RewardFlow for WebShop; see `agentgym_flow.prompts.files`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from agentgym_flow.envs.verl_agent import NAME, TaggedPrompt
 from agentgym_flow.envs.webshop.game import Page
 from agentgym_flow.envs.webshop.observation import SEPARATOR
 from agentgym_flow.envs.webshop.prompt import LONGEST, QUERY
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.prompts import PromptContext, PromptFile, Published
+from agentgym_flow.prompts.files import VERL_AGENT, TaggedPrompt
 
 
 class WebShopPrompt(TaggedPrompt):
@@ -61,5 +61,5 @@ def _task(policy_input: PromptContext) -> str:
     return parts[2]
 
 
-PUBLISHED: Published = {NAME: WebShopPrompt}
+PUBLISHED: Published = {VERL_AGENT: WebShopPrompt}
 """The published prompts for WebShop by name."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.search.format_reward import format_reward, in_order
+from agentgym_flow.envs.search.published_prompt import format_reward, in_order
 from agentgym_flow.errors import BadSetting
 
 GOLD = ["Ada Voss"]

@@ -22,7 +22,6 @@ from agentgym_flow.envs.canvas.operators.base import Mistake
 from agentgym_flow.envs.canvas.operators.calls import WorkflowProblem
 from agentgym_flow.envs.canvas.scoring import Problem
 from agentgym_flow.envs.canvas.scoring.correctness import correctness, run_tests, scorer_of
-from agentgym_flow.envs.canvas.workflow.rules import Circumstances
 from agentgym_flow.envs.canvas.workflow.run import WorkflowRun
 
 
@@ -91,13 +90,6 @@ def result_of(run: WorkflowRun) -> tuple[str, str]:
     """Return the text and the program of a run's result; of several uncombined results, only their texts."""
     value = run.value
     return (run.answer, "") if value is None else (value.text, value.code)
-
-
-def circumstances(problem: Problem, run: WorkflowRun | None) -> Circumstances:
-    """Return the facts that finish rules and hints may use."""
-    return Circumstances(
-        code=problem.kind == "code", tests=bool(problem.public_tests.checks), result="" if run is None else run.answer
-    )
 
 
 VARIANTS = 7
