@@ -226,6 +226,7 @@ def rescore(
     from msgspec.structs import replace
 
     from agentgym_flow.leaderboard.publish import verdict_file
+    from agentgym_flow.leaderboard.store import complete
     from agentgym_flow.leaderboard.submission import LOG, Submission, open_weights_digest
     from agentgym_flow.leaderboard.track import Track
     from agentgym_flow.leaderboard.verdict import AGAIN_ATTESTED, RescoreResult, SubmissionVerdict
@@ -247,17 +248,18 @@ def rescore(
     template = template_for(board.env_id, about.prompt)
     loaded, tokenizer = load_model(model, template, dtype=dtype)
     write_date(tokenizer, checked_date(date))
-    found = score_again(
-        folder / LOG,
-        board,
-        loaded,
-        tokenizer,
-        template,
-        share=share,
-        seed=merged or "",
-        temperature=min(1.0, about.sampling.temperature or 1.0),  # at a high one, every text is as likely
-        data=environments.data_paths(data),
-    )
+    with complete(folder, root) as whole:
+        found = score_again(
+            whole / LOG,
+            board,
+            loaded,
+            tokenizer,
+            template,
+            share=share,
+            seed=merged or "",
+            temperature=min(1.0, about.sampling.temperature or 1.0),  # at a high one, every text is as likely
+            data=environments.data_paths(data),
+        )
     command = AGAIN_ATTESTED.format(folder=f"{ROOT}/{SUBMISSIONS}/{about.track}/{about.id}")
     result = RescoreResult(
         f"{command} --share {share:g} --dtype {dtype}{f' --date {date}' if date else ''}",
@@ -341,6 +343,7 @@ def submit(
     greedy: Annotated[bool, typer.Option("--greedy")] = False,
     layout: str = "turn",
     half: Annotated[bool, typer.Option("--half")] = False,
+    store: Annotated[bool, typer.Option("--store")] = False,
     core_seconds: Annotated[float | None, typer.Option(min=0)] = None,
     episodes: Annotated[int | None, typer.Option(min=0)] = None,
     source: Annotated[Path | None, typer.Option(dir_okay=False)] = None,
@@ -370,6 +373,7 @@ def submit(
         greedy: Submitted weights choose the most likely token.
         layout: The prompt layout of submitted weights: turn or conversation.
         half: Store the weights in half precision.
+        store: Put the log and the weights into the store of the leaderboards, and only their SHA-256 into the folder.
         core_seconds: The cost of training, in core-seconds.
         episodes: The number of episodes that the policy was trained on.
         source: The source file of the training. The site shows it; it is never run.
@@ -377,6 +381,7 @@ def submit(
     """
     from agentgym_flow.leaderboard.ci import Decision, check_name
     from agentgym_flow.leaderboard.judge import judge
+    from agentgym_flow.leaderboard.store import store_of
     from agentgym_flow.leaderboard.submission import make_submission, open_weights_digest
 
     check_name(name)
@@ -392,7 +397,8 @@ def submit(
     about |= {"model": given} if given else {}
     about |= {"sampling": {"greedy": True}} if greedy else {}
     about |= {"layout": layout} if layout != TURN else {}
-    place = make_submission(run, about, root, policy=policy, half=half, source=source, training=training)
+    put = store_of(root).put if store else None
+    place = make_submission(run, about, root, policy=policy, half=half, source=source, training=training, put=put)
     where = environments.data_paths(data)
     verdict = judge(place, (place.parent.name, place.name), root, data=where, jobs=jobs, make_policy=_policy())
     say(str(place))

@@ -13,7 +13,7 @@ from agentgym_flow.leaderboard.comparison import rank_ranges
 from agentgym_flow.leaderboard.files import REFERENCE, TRACKS
 from agentgym_flow.leaderboard.publish import entries, verdict_file
 from agentgym_flow.leaderboard.statistics import Estimate, clustered_mean
-from agentgym_flow.leaderboard.submission import ATTESTED, CLASSES, README, SOURCE, Folder, Submission, class_of
+from agentgym_flow.leaderboard.submission import ABOUT, ATTESTED, CLASSES, README, SOURCE, Submission, class_of
 from agentgym_flow.leaderboard.track import Counts, Track
 from agentgym_flow.leaderboard.verdict import PROOFS, Mean, SubmissionVerdict
 from agentgym_flow.report import Curve
@@ -139,7 +139,7 @@ def boards(root: Path) -> list[Leaderboard]:
         )
         if not verdict.accepted or verdict.score is None:
             continue
-        about = Folder.read(folder).about
+        about = Submission.parse((folder / ABOUT).read_bytes())
         readme, source = (
             (folder / name).read_text("utf-8", "replace") if (folder / name).is_file() else ""
             for name in (README, SOURCE)

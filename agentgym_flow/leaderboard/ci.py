@@ -18,6 +18,7 @@ from agentgym_flow.leaderboard.files import REFERENCE, ROOT, SEASONS, SITE, SUBM
 from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.reproduce import MakePolicy
 from agentgym_flow.leaderboard.season import Season, season_file
+from agentgym_flow.leaderboard.store import STORE
 from agentgym_flow.leaderboard.submission import MOST_BYTES
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.leaderboard.verdict import SubmissionVerdict, verdict_files
@@ -117,7 +118,7 @@ def decide(
         (folder / "policy").mkdir(parents=True)
         for file, blob in blobs.items():
             (folder / file).write_bytes(repository.read(blob))
-        for path, content in repository.files(base, [f"{ROOT}/{part}" for part in (TRACKS, SEASONS, VERDICTS)]):
+        for path, content in repository.files(base, [f"{ROOT}/{part}" for part in (TRACKS, SEASONS, VERDICTS, STORE)]):
             copy = root / Path(path).relative_to(ROOT)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(content)
@@ -305,15 +306,14 @@ class Repository:
             found.append(FileChange(path, status[0], mode, blob))
         return found
 
-    def names(self, commit: str, folders: Sequence[str]) -> list[str]:
-        """Return the paths of all files below some folders at a commit."""
-        below = [f"{folder}/" for folder in folders]
-        out = self._git("ls-tree", "-r", "-z", "--name-only", self.commit(commit), "--", *below)
+    def names(self, commit: str, places: Sequence[str]) -> list[str]:
+        """Return the paths of all files at a commit that are, or are below, one of some places."""
+        out = self._git("ls-tree", "-r", "-z", "--name-only", self.commit(commit), "--", *places)
         return [name for name in out.decode("utf-8", "surrogateescape").split("\0") if name]
 
-    def files(self, commit: str, folders: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-        """Yield path and content of all files below some folders at a commit."""
-        names = self.names(commit, folders)
+    def files(self, commit: str, places: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        """Yield path and content of the files that `names` returns."""
+        names = self.names(commit, places)
         asked = "".join(f"{self.commit(commit)}:{name}\n" for name in names)
         out = io.BytesIO(self._git("cat-file", "--batch", given=asked.encode("utf-8", "surrogateescape")))
         for name in names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from agentgym_flow.errors import (
 from agentgym_flow.leaderboard.files import TRACKS
 from agentgym_flow.leaderboard.reproduce import MakePolicy, fresh_track, played, season_of
 from agentgym_flow.leaderboard.season import FreshSeed, Season, season_file
+from agentgym_flow.leaderboard.store import complete
 from agentgym_flow.leaderboard.submission import ABOUT, ATTESTED, LOG, REPRODUCED, Folder, check_place, check_rules
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.leaderboard.verdict import Check, DivergencePoint, Reason, SubmissionVerdict, claims, scored
@@ -80,12 +81,14 @@ def judge(
         MissingExtra: weights are submitted, and `make_policy` is None.
         BadTrack: a track is damaged.
         BadSeason: a season is damaged, or `secrets` lacks its secret or has another one.
-        BadData: the official data of the track is not on this machine.
+        BadData: the official data of the track is not on this machine, or the store cannot be reached.
         SandboxFailed, SandboxUnavailable: this machine cannot replay the log, or not in the required sandbox.
     """
     verdict = SubmissionVerdict("/".join(place), account=account or "")
     check: Check = "files"
+    scratch = ExitStack()
     try:
+        folder = scratch.enter_context(complete(folder, root))
         entry = Folder.read(folder)
         check_place(place, entry.about)
         verdict = replace(verdict, submission_sha256=entry.digest)
@@ -141,6 +144,8 @@ def judge(
         raise
     except AgentGymFlowError as error:
         return replace(verdict, badge=None, reason=Reason(check, f"{error!s:.1000}"))
+    finally:
+        scratch.close()
     return replace(verdict, accepted=True)
 
 

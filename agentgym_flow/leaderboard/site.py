@@ -21,11 +21,21 @@ from agentgym_flow.episodes import Episode, Group, LoggedEpisode, scan_log, writ
 from agentgym_flow.errors import BadData, BadSubmission
 from agentgym_flow.leaderboard.board import Entry, achieved_within, boards, outcomes
 from agentgym_flow.leaderboard.eval_results import eval_result
-from agentgym_flow.leaderboard.facts import Bound, bounds, csv_table, how_to_submit, links, parameters, sections
+from agentgym_flow.leaderboard.facts import (
+    Bound,
+    RenderedEntry,
+    bounds,
+    csv_table,
+    how_to_submit,
+    links,
+    parameters,
+    sections,
+)
 from agentgym_flow.leaderboard.files import SITE
 from agentgym_flow.leaderboard.judge import limits_of, within
 from agentgym_flow.leaderboard.publish import EpisodeListing, chosen, played_file
 from agentgym_flow.leaderboard.season import definitions
+from agentgym_flow.leaderboard.store import complete
 from agentgym_flow.leaderboard.submission import LOG, class_of
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.replay import verify_log
@@ -48,13 +58,6 @@ _PACKAGE = "agentgym_flow.leaderboard"
 
 INPUTS = "inputs.json"
 """The file of the site that says from which inputs the pages of each entry were made."""
-
-
-class RenderedEntry(NamedTuple):
-    """The digest of everything that an entry's pages show, and its number of episodes with recorded responses."""
-
-    inputs: str
-    recorded: int
 
 
 def render(root: Path, *, jobs: int | None = None, files: str = "") -> None:
@@ -108,25 +111,26 @@ def pages(
             inputs = _inputs(entry, track, shown)
             one = (rendered or {}).get(place)
             if one is None or one.inputs != inputs:
-                lines = listed(entry.path / LOG, track)
-                one = RenderedEntry(inputs, sum(line.recorded for line in lines))
-                texts = _entry_pages(entry, track, lines, shown, jobs)
+                with complete(entry.path, root) as path:
+                    whole = replace(entry, path=path)
+                    lines = listed(path / LOG, track)
+                    texts = _entry_pages(whole, track, lines, played_file(entry.path), shown, jobs)
+                    size = parameters(whole)
+                one = RenderedEntry(inputs, sum(line.recorded for line in lines), size)
                 made |= {f"{place}/{name}": text for name, text in texts.items()}
             entries[place] = one
-    recorded = {place: one.recorded for place, one in entries.items()}
     for board in found:
         made[f"{board.track.name}/index.html"] = _page(
             "board.html.j2",
             board.track.title,
             board=board,
-            recorded=recorded,
+            rendered=entries,
             bounds=levels[board.track.name],
             sections=sections(board),
-            parameters={entry.id: parameters(entry) for entry in board.entries},
             links={entry.id: links(entry, files or "../..") for entry in board.entries},
             commands=how_to_submit(board.track),
         )
-        made[f"{board.track.name}/{CSV}"] = csv_table([board], recorded)
+        made[f"{board.track.name}/{CSV}"] = csv_table([board], entries)
     generated = [board.track for board in found if board.track.rules == "open" and not board.track.data]
     examples = [*generated, *(board.track for board in found)]
     made["index.html"] = _page(
@@ -138,7 +142,7 @@ def pages(
         example=examples[0] if found else None,
         commands=how_to_submit(examples[0]) if found else "",
     )
-    return made | {CSV: csv_table(found, recorded), INPUTS: json.dumps(entries) + "\n"}
+    return made | {CSV: csv_table(found, entries), INPUTS: json.dumps(entries) + "\n"}
 
 
 class EntryFacts(NamedTuple):
@@ -171,12 +175,12 @@ def _digest_of(files: Mapping[str, Path]) -> str:
 
 
 def _entry_pages(
-    entry: Entry, track: Track, lines: Sequence[EpisodeListing], shown: EntryFacts, jobs: int | None
+    entry: Entry, track: Track, lines: Sequence[EpisodeListing], played: Path, shown: EntryFacts, jobs: int | None
 ) -> dict[str, str]:
     """Return the files of an entry: name -> text. What they show must be part of `_inputs`."""
     back = [("All tracks", "../../index.html"), (track.title, "../index.html"), (entry.about.title, "index.html")]
-    by_ci = listed(played_file(entry.path), track) if played_file(entry.path).is_file() else []
-    log = played_file(entry.path) if by_ci else entry.path / LOG
+    by_ci = listed(played, track) if played.is_file() else []
+    log = played if by_ci else entry.path / LOG
     player = watched(entry, track, log, by_ci or lines, back, FOOTER, jobs=jobs)
     of_the_log = {} if by_ci else player.places
     page = _page(

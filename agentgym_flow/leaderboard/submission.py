@@ -11,7 +11,7 @@ import os
 import shlex
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -94,6 +94,17 @@ class SamplingSettings(BoardRecord, frozen=True):
     greedy: bool = False
 
 
+class StoredFiles(BoardRecord, frozen=True):
+    """The SHA-256 of the files of a submission that are in the store of the leaderboards; empty if they are not."""
+
+    log: DigestOrNone = ""
+    weights: DigestOrNone = ""
+
+    def digests(self) -> dict[str, str]:
+        """Return file name -> SHA-256."""
+        return {name: digest for name, digest in ((LOG, self.log), (WEIGHTS, self.weights)) if digest}
+
+
 class Submission(BoardRecord, frozen=True):
     """The content of a `submission.yaml`: who has made an entry, how, and what it asks to be proved.
 
@@ -112,6 +123,7 @@ class Submission(BoardRecord, frozen=True):
         model: name, number of parameters and URL of the model.
         sampling: the temperature, and whether the most likely token is chosen.
         layout: the prompt layout of submitted weights, `turn` or `conversation`.
+        stored: the files that are not in the folder but in the store of the leaderboards.
     """
 
     schema: Literal["agentgym_flow.submission/1"]
@@ -128,6 +140,7 @@ class Submission(BoardRecord, frozen=True):
     model: ModelCard | None = None
     sampling: SamplingSettings = SamplingSettings()
     layout: Literal["turn", "conversation"] = "turn"
+    stored: StoredFiles = StoredFiles()
 
     @property
     def id(self) -> str:
@@ -167,7 +180,7 @@ class Folder:
 
         Raises `BadSubmission` if a file is missing, unknown, too large, not a plain file or invalid.
         """
-        names = _files(path)
+        names = file_names(path)
         for needed in (ABOUT, LOG, README):
             if needed not in names:
                 raise BadSubmission(f"{needed} is missing: a submission has {', '.join((ABOUT, LOG, README))}")
@@ -191,7 +204,7 @@ def check_place(place: tuple[str, str], about: Submission) -> None:
         raise BadSubmission(f"{ABOUT} says {about.track}/{about.id}, and the folder is {place[0]}/{place[1]}")
 
 
-def _files(path: Path) -> tuple[str, ...]:
+def file_names(path: Path) -> tuple[str, ...]:
     """Return the names of the files in a folder, in order. Raises `BadSubmission`."""
     found = []
     for folder, folders, files in os.walk(path, followlinks=False):
@@ -290,6 +303,7 @@ def make_submission(
     source: Path | None = None,
     training: Path | None = None,
     day: str = "",
+    put: Callable[[bytes], str] | None = None,
 ) -> Path:
     """Create the folder of a submission below `root`, and return it. Its log is the log of the run, in version 2.
 
@@ -302,6 +316,7 @@ def make_submission(
         source: the source file of the training.
         training: the settings with which CI trains, instead of a policy.
         day: the date, year-month-day; empty for today.
+        put: puts the content of a file into the store and returns its SHA-256; None to keep all files in the folder.
 
     Raises:
         BadSubmission: a file or an entry is missing or invalid.
@@ -310,7 +325,7 @@ def make_submission(
     """
     track = evaluated(run)
     name, day = about["name"], day or date.today().isoformat()
-    value = {"schema": SCHEMA, "track": track, "name": name, "date": day, **about}
+    value: dict[str, Any] = {"schema": SCHEMA, "track": track, "name": name, "date": day, **about}
     typed(value, Submission, BadSubmission, ABOUT)
     if (about["badge"] == REPRODUCED) != (policy is not None or training is not None):
         raise BadSubmission(f"badge: {REPRODUCED} needs the folder of the policy, and only this badge takes one")
@@ -336,6 +351,13 @@ def make_submission(
             _add_words(partial / MODEL_CONFIG, policy / "tokenizer.json")
             if half:
                 _halve(partial / WEIGHTS)
+        if put is not None:
+            value["stored"] = {}
+            for field, file in (("log", partial / LOG), ("weights", partial / WEIGHTS)):
+                if file.is_file():
+                    value["stored"][field] = put(file.read_bytes())
+                    file.unlink()
+            (partial / ABOUT).write_text(_yaml(value), "utf-8")
     return place
 
 

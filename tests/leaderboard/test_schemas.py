@@ -33,7 +33,9 @@ CHANGES: list[dict[str, Any]] = [
     {"link": "https://user:word@x.org"}, {"link": "https://x.org/@a"}, {"link": "https://x\\@y.org"}, {"link": "http://x.org"},
     {"link": "https://x\u202e.org"}, {"title": "a\u200bb"}, {"title": "a\u202eb"}, {"title": "  "}, {"title": "A\n"},
     {"title": "\u65e5\u672c \U0001f389"}, {"title": "a\U000e0041"}, {"authors": ["b", "a\ufeff"]}, {"command": "a\nb"},
-    {"command": "a\u2067b"}, {"model": {"name": "m\u00ad"}}, {"training": {"environments": ["a\u200d"], "data": ""}},
+    {"command": "a\u2067b"}, {"model": {"name": "m\u00ad"}},
+    {"stored": {"log": "0" * 64}}, {"stored": {"log": "x"}}, {"stored": {"source.py": "0" * 64}}, {"stored": []},
+    {"training": {"environments": ["a\u200d"], "data": ""}},
 ]  # fmt: skip
 
 
