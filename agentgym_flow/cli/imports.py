@@ -12,7 +12,7 @@ import typer
 
 from agentgym_flow._util.files import check_new
 from agentgym_flow.cli.console import note, printed, say, share, show_facts, stderr, stdout
-from agentgym_flow.cli.options import EnvArgs, Force, env_settings
+from agentgym_flow.cli.options import EnvArgs, Force, check_command, env_settings
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadLog
 from agentgym_flow.interchange import ImportReport, import_log
@@ -65,7 +65,7 @@ def import_(
     else:
         _show(report)
         if out is not None and report.imported:
-            note(f"wrote {out}; check it with: {environments.check_command(out, kwargs, env_id)}")
+            note(f"wrote {out}; check it with: {check_command(out, kwargs, env_id)}")
     if not report.ok:
         raise typer.Exit(1)
 

@@ -79,6 +79,20 @@ def links(entry: Entry, files: str) -> list[tuple[str, str]]:
     return [*found, ("more", entry.about.link)] if entry.about.link else found
 
 
+class RenderedEntry(NamedTuple):
+    """The digest of everything that an entry's pages show, and what the board shows of its log and its weights.
+
+    Attributes:
+        inputs: the digest.
+        recorded: the number of episodes with recorded responses.
+        parameters: the number of parameters; None if it is unknown.
+    """
+
+    inputs: str
+    recorded: int
+    parameters: int | None
+
+
 def sections(board: Leaderboard) -> list[tuple[str, list[Table]]]:
     """Return the tables of a board by section: `checked`, `claimed`, `replayed` and `reference`, without empty ones."""
     found = [
@@ -98,14 +112,14 @@ COLUMNS = (
 """The columns of the CSV files. Scores are shares from 0 to 1."""
 
 
-def csv_table(found: Sequence[Leaderboard], recorded: Mapping[str, int]) -> str:
+def csv_table(found: Sequence[Leaderboard], rendered: Mapping[str, RenderedEntry]) -> str:
     """Return the entries of boards as CSV, in the order of the pages.
 
     A cell that a spreadsheet would take for a formula starts with an apostrophe.
 
     Args:
         found: the boards.
-        recorded: the number of episodes with recorded responses, by `<track>/<entry>`.
+        rendered: the entries, by `<track>/<entry>`.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -115,14 +129,15 @@ def csv_table(found: Sequence[Leaderboard], recorded: Mapping[str, int]) -> str:
             for table in tables:
                 for row in table.rows:
                     entry, about, verdict = row.entry, row.entry.about, row.entry.verdict
+                    made = rendered[f"{board.track.name}/{entry.id}"]
                     rank = "" if section in ("claimed", "reference") else row.rank
                     model = about.model.name if about.model else ""
                     cells = (
                         board.track.name, section, table.prompts, rank, entry.id, about.title, "; ".join(about.authors),
                         board.track.metric, *(getattr(entry.score, name) for name in ("mean", "low", "high")),
                         entry.mean_steps, entry.badge, "yes" if verdict.rehearsal else "no",
-                        recorded.get(f"{board.track.name}/{entry.id}", 0), about.prompt, about.layout, model,
-                        parameters(entry), "; ".join(about.training.environments), about.training.data,
+                        made.recorded, about.prompt, about.layout, model, made.parameters,
+                        "; ".join(about.training.environments), about.training.data,
                         about.training.core_seconds, about.training.episodes, entry.date, about.link,
                         about.model.weights if about.model else "", verdict.submission_sha256,
                     )  # fmt: skip

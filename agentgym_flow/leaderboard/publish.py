@@ -18,14 +18,14 @@ from msgspec.structs import replace
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episodes import LoggedEpisode, write_log
-from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, BadSubmission, NotPublished
+from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, BadSubmission, MissingExtra, NotPublished
 from agentgym_flow.leaderboard.ci import Merge, Repository, utc
 from agentgym_flow.leaderboard.comparison import Comparison, compare
 from agentgym_flow.leaderboard.files import DEFINITIONS, SUBMISSIONS, TRACKS, VERDICTS
 from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.reproduce import MakePolicy, TrainingSettings, season_of
 from agentgym_flow.leaderboard.season import Definition, Season, TrackName, definitions, season_file
-from agentgym_flow.leaderboard.store import StorePlace
+from agentgym_flow.leaderboard.store import StorePlace, complete
 from agentgym_flow.leaderboard.submission import ABOUT, TRAINING, Folder, Submission
 from agentgym_flow.leaderboard.track import Track, TrackTask
 from agentgym_flow.leaderboard.verdict import ADDED, SubmissionVerdict, verdict_files
@@ -134,7 +134,10 @@ def publish(
         for verdict in before:
             file = played_file(root / SUBMISSIONS / verdict.submission)
             if verdict.accepted and verdict.season and not file.exists():
-                _keep_played(root, verdict, make_policy)
+                try:
+                    _keep_played(root, verdict, make_policy)
+                except AgentGymFlowError as error:
+                    problems.append(f"{verdict.submission}: {error}")
     if problems:
         raise NotPublished("; ".join(problems))
 
@@ -197,14 +200,17 @@ def _keep_played(root: Path, verdict: SubmissionVerdict, make_policy: MakePolicy
     specs = [EpisodeSpec(track.seed + one.task, one.task, one.attempt) for tries in chosen(lines) for one in tries]
     kept: list[LoggedEpisode] = []
     try:
-        folder = Folder.read(entry)
-        if TRAINING not in folder.names:
-            policy, _ = make_policy(folder, track)
-            settings = {**track.env_settings(), "season": verdict.season}
+        with complete(entry, root) as path:
+            folder = Folder.read(path)
+            policy, _ = (None, "") if TRAINING in folder.names else make_policy(folder, track)
+        settings = {**track.env_settings(), "season": verdict.season}
+        if policy is not None:
             for one in rollout(policy, lambda: make_text_env(track.env_id, **settings), specs, num_envs=len(specs)):
                 score = float(one.success) if track.metric == "success" else one.score
                 if ends[one.task, one.attempt] == (score, len(one.turns)):
                     kept.append(dataclasses.replace(LoggedEpisode.of(one).for_board(), meta=None))
+    except (BadData, MissingExtra):  # of this machine, and not of the weights
+        raise
     except AgentGymFlowError:
         kept = []
     write_log(played_file(entry), kept)

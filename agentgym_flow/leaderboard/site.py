@@ -21,7 +21,16 @@ from agentgym_flow.episodes import Episode, Group, LoggedEpisode, scan_log, writ
 from agentgym_flow.errors import BadData, BadSubmission
 from agentgym_flow.leaderboard.board import Entry, achieved_within, boards, outcomes
 from agentgym_flow.leaderboard.eval_results import eval_result
-from agentgym_flow.leaderboard.facts import Bound, bounds, csv_table, how_to_submit, links, parameters, sections
+from agentgym_flow.leaderboard.facts import (
+    Bound,
+    RenderedEntry,
+    bounds,
+    csv_table,
+    how_to_submit,
+    links,
+    parameters,
+    sections,
+)
 from agentgym_flow.leaderboard.files import SITE
 from agentgym_flow.leaderboard.judge import limits_of, within
 from agentgym_flow.leaderboard.publish import EpisodeListing, chosen, played_file
@@ -49,13 +58,6 @@ _PACKAGE = "agentgym_flow.leaderboard"
 
 INPUTS = "inputs.json"
 """The file of the site that says from which inputs the pages of each entry were made."""
-
-
-class RenderedEntry(NamedTuple):
-    """The digest of everything that an entry's pages show, and its number of episodes with recorded responses."""
-
-    inputs: str
-    recorded: int
 
 
 def render(root: Path, *, jobs: int | None = None, files: str = "", require_sandbox: bool = False) -> None:
@@ -121,23 +123,22 @@ def pages(
                     lines = listed(path / LOG, track)
                     whole = replace(entry, path=path)
                     texts = _entry_pages(whole, played_file(entry.path), track, lines, shown, jobs, require_sandbox)
-                one = RenderedEntry(inputs, sum(line.recorded for line in lines))
+                    size = parameters(whole)
+                one = RenderedEntry(inputs, sum(line.recorded for line in lines), size)
                 made |= {f"{place}/{name}": text for name, text in texts.items()}
             entries[place] = one
-    recorded = {place: one.recorded for place, one in entries.items()}
     for board in found:
         made[f"{board.track.name}/index.html"] = _page(
             "board.html.j2",
             board.track.title,
             board=board,
-            recorded=recorded,
+            rendered=entries,
             bounds=levels[board.track.name],
             sections=sections(board),
-            parameters={entry.id: parameters(entry) for entry in board.entries},
             links={entry.id: links(entry, files or "../..") for entry in board.entries},
             commands=how_to_submit(board.track),
         )
-        made[f"{board.track.name}/{CSV}"] = csv_table([board], recorded)
+        made[f"{board.track.name}/{CSV}"] = csv_table([board], entries)
     generated = [board.track for board in found if board.track.rules == "open" and not board.track.data]
     examples = [*generated, *(board.track for board in found)]
     made["index.html"] = _page(
@@ -149,7 +150,7 @@ def pages(
         example=examples[0] if found else None,
         commands=how_to_submit(examples[0]) if found else "",
     )
-    return made | {CSV: csv_table(found, recorded), INPUTS: json.dumps(entries) + "\n"}
+    return made | {CSV: csv_table(found, entries), INPUTS: json.dumps(entries) + "\n"}
 
 
 class EntryFacts(NamedTuple):
