@@ -195,6 +195,13 @@ class ServerDown(AgentGymFlowError, RuntimeError):
     """
 
 
+class BudgetSpent(AgentGymFlowError, RuntimeError):
+    """The answers of a model server have reached the user's limit of tokens or money, so no further one was requested.
+
+    If a log is written, finished episodes and received answers are kept.
+    """
+
+
 class SandboxUnavailable(AgentGymFlowError, RuntimeError):
     """This machine cannot provide the requested isolation; the message says what is missing and how to get it."""
 

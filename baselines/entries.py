@@ -2,7 +2,7 @@
 
     python -m baselines.entries --season s0 --work runs/entries
 
-On official tasks, the trained policies of another board play. Each entry is created by the commands that its page
+On official tasks, the submitted policies of another board play. Each entry is created by the commands that its page
 shows. Finished training runs are reused; the folders of interrupted ones are deleted. An entry replaces earlier ones of
 the same name on the same track.
 """

@@ -36,6 +36,7 @@ from agentgym_flow.play import (
     paired_difference,
     pass_at_k,
     pass_hat_k,
+    why_failed,
 )
 from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, PolicyInput, PolicyOutput, RandomPolicy, make_policy
 from agentgym_flow.replay import verify_log
@@ -333,6 +334,58 @@ class TestAttempts:
         assert [one.k for one in at_k(self.of([1] * 20))] == [2, 3, 4, 5, 6, 7, 8, 16, 20]
         with pytest.raises(BadSetting, match="need episodes"):
             AtK.of([], 1)
+
+
+class TestFailures:
+    @staticmethod
+    def of(name: str, env_id: str, act: Callable[[PolicyInput], str], **more: Any) -> dict[str, int]:
+        result, _ = evaluate(clumsy(name, act), env_id, num_episodes=4, **more)
+        assert sum(result.failures.values()) == round((1 - result.success) * 4)
+        return dict(result.failures)
+
+    def test_each_environment_sorts_its_failures(self) -> None:
+        shop, ask = "agentgym_flow/WebShop-v0", "agentgym_flow/Search-v0"
+
+        def buy(seen: PolicyInput) -> str:
+            listed = seen.info["admissible_actions"]
+            wanted = [one for one in listed if one == "click[buy now]" or one.startswith("click[b0")]
+            return wanted[0] if wanted else "search[a lamp]"
+
+        assert self.of("hasty", shop, buy) == {"wrong purchase": 4}
+        assert self.of("sure", ask, lambda _: "answer[nobody]") == {"wrong answer": 4}
+        assert self.of("stubborn", ask, lambda _: "search[x]", env_kwargs={"max_steps": 5}) == {"loop": 4}
+        assert self.of("mute", shop, lambda _: "") == {"invalid actions": 4}
+        finish = self.of("idle", "agentgym_flow/Canvas-v0", lambda _: "<action>finish</action>")
+        assert finish == {"invalid actions": 4}
+
+    @staticmethod
+    def test_general_reasons() -> None:
+        _, [episode] = evaluate(clumsy("left", lambda _: "left"), CAVE, num_episodes=1)
+        turns = [replace(turn, next_state_key=str(n), action_valid=True) for n, turn in enumerate(episode.turns)]
+        episode = replace(episode, turns=turns, meta={})
+
+        def ended(**end: Any) -> Episode:
+            return replace(episode, turns=[*turns[:-1], replace(turns[-1], **end)])
+
+        assert why_failed(ended(success=True)) == ""
+        assert why_failed(episode) == "step budget"
+        assert why_failed(ended(truncated=False)) == "unfinished"
+        assert why_failed(ended(truncated=False, terminated=True)) == "wrong end"
+        cut = [replace(turn, output=PolicyOutput("left", cut=True)) for turn in turns]
+        assert why_failed(replace(episode, turns=cut)) == "cut answers"
+        assert why_failed(replace(episode, turns=[replace(turn, next_state_key="0") for turn in turns])) == "loop"
+        assert why_failed(replace(episode, meta={"failed_requests": [{}] * len(turns)})) == "failed requests"
+        assert why_failed(replace(episode, meta={"truncated_by": "context"}, turns=[])) == "out of context"
+        assert why_failed(replace(episode, meta={"error": {}})) == "lost episode"
+        assert why_failed(replace(episode, env_id="nowhere/Maze-v0")) == "step budget"
+
+    @staticmethod
+    @pytest.mark.parametrize(("actions", "why"), [("up right down", "stuck box"), ("right right left", "step budget")])
+    def test_a_stuck_box_is_told_from_other_failures(actions: str, why: str) -> None:
+        level = "######\n#   .#\n#@$  #\n#    #\n######"
+        policy = clumsy("x", lambda seen: actions.split()[len(seen.episode.turns)])
+        result, _ = evaluate(policy, "agentgym_flow/Sokoban-v0", env_kwargs={"level": level, "max_steps": 3})
+        assert result.failures == {why: 1}
 
 
 class TestTasks:

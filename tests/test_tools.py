@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 from test_policies import ChatServer, chat_policy, completion, replayed
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from agentgym_flow.cli import app
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episodes import Episode, read_log
-from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.play import EpisodeSpec, Evaluation, rollout
+from agentgym_flow.errors import BadSetting, BudgetSpent, UnknownOption
+from agentgym_flow.play import EpisodeSpec, Evaluation, evaluate, rollout
 from agentgym_flow.play.journal import Journal
 from agentgym_flow.policies import make_policy
 from agentgym_flow.policies.openai_chat import NOT_EXECUTED
+from agentgym_flow.policies.spending import Prices
 from agentgym_flow.prompts import tools_for
 from agentgym_flow.prompts.tools import called
 from agentgym_flow.testing.example import CaveEnv
@@ -225,8 +226,8 @@ def test_a_resumed_run_goes_on_with_the_same_conversation(tmp_path: Path) -> Non
 
 def test_parameters_that_are_refused_are_dropped_once_and_said() -> None:
     def answer(request: dict[str, Any]) -> tuple[int, bytes]:
-        for name in ("temperature", "parallel_tool_calls", "max_tokens"):
-            if name in request:
+        for name in ("temperature", "parallel_tool_calls", "max_tokens", "strict"):
+            if name in request or f'"{name}"' in json.dumps(request):
                 return 400, json.dumps(
                     {"error": {"message": f"Unsupported parameter: '{name}'", "param": name}}
                 ).encode()
@@ -235,10 +236,11 @@ def test_parameters_that_are_refused_are_dropped_once_and_said() -> None:
     with ChatServer(answer) as server:
         policy = chat_policy(server, tools=True)
         [episode] = rollout(policy, lambda: CaveEnv(max_steps=3), [EpisodeSpec(0)])
-        assert len(server.requests) == 3 + 3
+        assert len(server.requests) == 3 + 4
     assert [turn.action for turn in episode.turns] == ["left"] * 3
     assert policy.remarks == [
         "the server rejects parallel_tool_calls, so none was sent",
+        "the server rejects strict, so none was sent",
         "the server rejects temperature, so none was sent, and it sampled at its default",
     ]
 
@@ -256,7 +258,108 @@ def test_what_does_not_go_together_is_refused() -> None:
         make_policy(url, CAVE, dialect="anthropic", logprobs=True)
     result = CliRunner().invoke(app, ["evaluate", CAVE, "--tools"])
     assert result.exit_code == 2
-    assert "--tools offers tools to an openai: policy" in " ".join(result.output.split())
+    assert "--tools belongs to an openai: policy" in " ".join(result.output.split())
+
+
+# ---------------------------------------------------------------- cost
+PRICES = {"m": {"prompt": 2, "cached": 0.5, "completion": 10}, "other": {"prompt": 1, "completion": 1, "reasoning": 3}}
+COST = (40 * 2 + 60 * 0.5 + 7 * 10) / 1e6  # of one answer of `said`
+
+
+def evaluated(server: ChatServer, *more: str) -> Result:
+    url = f"openai:m@{server.url}"
+    fixed = ["evaluate", CAVE, "--episodes", "4", "--num-envs", "1", "--env-arg", "max_steps=3", "-p", url, "--tools"]
+    return CliRunner().invoke(app, [*fixed, *more])
+
+
+def test_the_cost_is_in_the_log_and_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("prices.json").write_text(json.dumps(PRICES))
+    replies = iter([said(("take_action", {"action": "jump"}))] * 24)
+    with ChatServer(lambda request: next(replies)) as server:
+        table = evaluated(server, "--prices", "prices.json", "--log", "log.jsonl")
+        raw = evaluated(server, "--policy-arg", "prices=prices.json", "--json")
+    assert table.exit_code == 0, table.output
+    words = " ".join(table.output.split())
+    assert "model tokens 1,200 prompt (720 cached), 84 completion (36 reasoning) model time" in words
+    assert f"model cost ${12 * COST:.4f}" in words
+    usage = json.loads(raw.stdout)["usage"]
+    assert usage["cost"] == pytest.approx(12 * COST)
+    for line in read_log("log.jsonl"):
+        assert line.meta is not None
+        assert line.meta["usage"]["cost"] == pytest.approx(3 * COST)
+        assert {**usage, "prompt": 300}.keys() == line.meta["usage"].keys()
+
+
+def test_prices_are_read_strictly(tmp_path: Path) -> None:
+    file = tmp_path / "prices.yaml"
+    file.write_text("m: {prompt: 2, completion: 10}\nother: {prompt: 1, completion: 1, reasoning: 3}")
+    tokens = {"prompt": 100, "cached": 60, "completion": 7, "reasoning": 3}
+    assert Prices.read(file, "m").cost(tokens) == pytest.approx((100 * 2 + 7 * 10) / 1e6)
+    assert Prices.read(file, "other").cost(tokens) == pytest.approx((100 + 4 + 9) / 1e6)
+    with pytest.raises(UnknownOption, match="Did you mean 'other'"):
+        Prices.read(file, "others")
+    for wrong in ('{"m": {"prompt": 1}}', '{"m": {"prompt": -1, "completion": 1}}', '{"m": {"input": 1}}', "[1]", "{"):
+        for name in ("prices.json", "prices.yaml"):
+            (tmp_path / name).write_text(wrong)
+            with pytest.raises(BadSetting, match="prices"):
+                Prices.read(tmp_path / name, "m")
+    with pytest.raises(BadSetting, match="cannot be read"):
+        Prices.read(tmp_path / "none.json", "m")
+
+
+@pytest.mark.parametrize(
+    ("limit", "higher"), [(("--max-tokens-total", "700"), "5000"), (("--max-cost", str(6.5 * COST)), "1")]
+)
+def test_a_limit_ends_a_run_that_goes_on_later(
+    limit: tuple[str, str], higher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("prices.json").write_text(json.dumps(PRICES))
+    more = ["--prices", "prices.json", "--log", "log.jsonl"]
+    with ChatServer(lambda request: said(("take_action", {"action": "jump"}))) as server:
+        stopped = evaluated(server, *more, *limit)
+        assert stopped.exit_code == 3, stopped.output
+        assert len(server.requests) == 7  # the first that reaches 700 tokens, or 6.5 answers
+        words = " ".join(stopped.output.split())
+        assert "to continue, raise the limit" in words
+        assert "stopped after 2 of 4 episodes" in words
+        assert "--resume" in words
+        assert len(list(read_log("log.jsonl"))) == 2
+        again = evaluated(server, *more, *limit, "--resume")
+        assert (again.exit_code, len(server.requests)) == (3, 7), "what the stopped run took counts"
+        done = evaluated(server, *more, limit[0], higher, "--resume")
+        assert done.exit_code == 0, done.output
+        assert len(server.requests) == 12, "no answer was paid twice"
+        assert f"model cost ${12 * COST:.4f}" in " ".join(done.output.split())
+    assert len(list(read_log("log.jsonl"))) == 4
+
+
+def test_requests_under_way_are_waited_for_at_a_limit(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    with ChatServer(lambda request: said(("take_action", {"action": "jump"}))) as server:
+        policy = chat_policy(server, tools=True)
+        with pytest.raises(BudgetSpent, match="used of max_tokens_total=100"):
+            evaluate(policy, CAVE, num_episodes=8, env_kwargs={"max_steps": 3}, log=log, max_tokens_total=100)
+        sent = len(server.requests)
+        evaluate(policy, CAVE, num_episodes=8, env_kwargs={"max_steps": 3}, log=log, resume=True)
+        assert len(server.requests) == 24
+    assert sent >= 1
+
+
+def test_limits_need_tokens_and_prices() -> None:
+    for wrong in ({"max_tokens_total": 0}, {"max_cost": -1.0}):
+        with pytest.raises(BadSetting):
+            evaluate(make_policy("openai:m@http://127.0.0.1:9/v1", CAVE), CAVE, num_episodes=1, **wrong)
+    with pytest.raises(BadSetting, match="limit what a model server is asked"):
+        evaluate(make_policy("random", CAVE), CAVE, num_episodes=1, max_tokens_total=10)
+    with ChatServer(lambda request: said(("take_action", {"action": "jump"}))) as server:
+        with pytest.raises(BadSetting, match="needs the prices"):
+            evaluate(chat_policy(server, tools=True), CAVE, num_episodes=1, max_cost=1.0)
+        assert evaluated(server, "--max-cost", "1").exit_code == 2
+    uncounted = completion("<action>left</action>")
+    with ChatServer(lambda _: uncounted) as server, pytest.raises(BadSetting, match="does not count tokens"):
+        evaluate(chat_policy(server), CAVE, num_episodes=1, max_tokens_total=10)
 
 
 # ---------------------------------------------------------------- other protocols
@@ -267,7 +370,8 @@ def anthropic(*calls: Call, text: str = "", thought: str = "", **more: Any) -> t
     blocks += [
         {"type": "tool_use", "id": f"t{n}", "name": name, "input": given} for n, (name, given) in enumerate(calls)
     ]
-    usage = {"input_tokens": 40, "cache_read_input_tokens": 60, "cache_creation_input_tokens": 0, "output_tokens": 7}
+    usage: dict[str, Any] = {"input_tokens": 40, "cache_read_input_tokens": 60, "cache_creation_input_tokens": 0}
+    usage |= {"output_tokens": 7, "output_tokens_details": {"thinking_tokens": 3}}
     stop = "tool_use" if calls else "end_turn"
     body = {"type": "message", "role": "assistant", "content": blocks, "stop_reason": stop, "usage": usage, **more}
     return 200, json.dumps(body).encode()
@@ -304,7 +408,7 @@ def test_anthropic_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     _, answered, results = requests[1]["messages"]
     assert [block["type"] for block in answered["content"]] == ["thinking", "text", "tool_use", "tool_use"]
     assert [(one["tool_use_id"], one.get("is_error")) for one in results["content"]] == [("t0", None), ("t1", True)]
-    assert episode.meta["usage"].items() >= {"prompt": 400, "cached": 240, "completion": 28, "cut": 1}.items()
+    assert episode.meta["usage"].items() >= {"prompt": 400, "cached": 240, "reasoning": 12, "cut": 1}.items()
     assert policy.remarks == ["the server rejects temperature, so none was sent, and it sampled at its default"]
     assert policy.settings["dialect"] == "anthropic"
 
@@ -324,9 +428,10 @@ def check_anthropic(request: Mapping[str, Any]) -> None:
 
 def responses(*calls: Call, text: str = "", **more: Any) -> tuple[int, bytes]:
     """What OpenAI's responses return."""
+    message = {"type": "message", "id": "m", "role": "assistant", "status": "completed"}
     items: list[dict[str, Any]] = [
         {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "hm"}]},
-        *([{"type": "message", "content": [{"type": "output_text", "text": text}]}] if text else []),
+        *([{**message, "content": [{"type": "output_text", "text": text, "annotations": []}]}] if text else []),
         *(
             {"type": "function_call", "id": f"i{n}", "call_id": f"f{n}", "name": name, "arguments": json.dumps(given)}
             for n, (name, given) in enumerate(calls)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -41,8 +41,11 @@ _HINTS = {
     429: "it is overloaded, or the account's quota is used up",
     503: "it is overloaded",
 }
+STRICT = "strict"
+"""The field of tools that asks for calls which fit their schema."""
+
 _OLD_LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"
-OPTIONAL = frozenset({_OLD_LIMIT, "temperature", "parallel_tool_calls"})
+OPTIONAL = frozenset({_OLD_LIMIT, "temperature", "parallel_tool_calls", STRICT})
 """The fields of a request for chat completions that a server may refuse."""
 
 _FULL = re.compile(r"context[ _-]?(length|size|window)|(prompt|input) is too long", re.IGNORECASE)
@@ -83,7 +86,7 @@ class ChatEndpoint(Endpoint):
         patience: float,
         path: str = "/chat/completions",
         headers: Callable[[str], Mapping[str, str]] = bearer,
-        optional: Collection[str] = OPTIONAL,
+        optional: Set[str] = OPTIONAL,
     ) -> None:
         address = server_address(checked_url(url), "", "")
         usual = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "agentgym_flow"}
@@ -127,19 +130,27 @@ class ChatEndpoint(Endpoint):
             adapted = {name: value for name, value in body.items() if name not in changed}
             if _OLD_LIMIT in changed & body.keys():
                 adapted[_NEW_LIMIT] = body[_OLD_LIMIT]
+            if STRICT in changed:
+                adapted["tools"] = [_lenient(tool) for tool in body.get("tools", ())]
             text = json.dumps(adapted, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
             raw = text.encode("utf-8", "replace")
             answer = self.send(self._path, raw, dict(self._key_headers(key)), until=until, call=call)
             if answer.status == 200:
                 self.changed |= changed
                 return answer
-            left = {name for name in self._optional if name in body and name not in changed}
+            fields = {*body, STRICT} if "tools" in body else body.keys()
+            left = {name for name in self._optional - changed if name in fields}
             refused = {name for name in left if name in answer.text}
             if _OLD_LIMIT in left and _NEW_LIMIT in answer.text:
                 refused.add(_OLD_LIMIT)
             if answer.status not in (400, 422) or not refused or is_context_full(answer):
                 raise TryFailed.of_status(answer, _HINTS)
             changed |= refused
+
+
+def _lenient(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tool of any protocol without the field `strict`."""
+    return {name: _lenient(value) if name == "function" else value for name, value in tool.items() if name != STRICT}
 
 
 def is_context_full(answer: Answer) -> bool:

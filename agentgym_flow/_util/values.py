@@ -55,6 +55,8 @@ def typed(value: Any, kind: type[T], error: type[Exception], where: str) -> T:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as problem:
         raise error(f"{where}: {_explained(str(problem), value, kind)}") from None
+    except UnicodeEncodeError:  # msgspec encodes a text that it finds in place of a number
+        raise error(f"{where}: a text with half a character (a lone surrogate) is in place of another value") from None
 
 
 _STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
@@ -130,7 +132,7 @@ def _container(kind: Any) -> Any:
 def _fits(value: Any, kind: Any) -> bool:
     try:
         msgspec.convert(value, kind)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):
         return False
     return True
 

@@ -17,6 +17,7 @@ from agentgym_flow.cli import (
     dataflow,
     doctor,
     evaluate,
+    imports,
     leaderboard,
     logs,
     play,
@@ -149,7 +150,9 @@ app.command("collect")(evaluate.collect)
 app.command("train", context_settings=train.PASS_ON)(train.train)
 app.command("export")(train.export)
 app.command("verify")(logs.verify)
+app.command("import")(imports.import_)
 app.command("compare")(logs.compare)
+app.command("rescore")(logs.rescore)
 app.command("validate")(validate.validate)
 app.command("view")(logs.view)
 app.command("shop")(servers.shop)

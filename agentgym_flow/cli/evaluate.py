@@ -38,7 +38,7 @@ from agentgym_flow.cli.player import (
     seconds,
 )
 from agentgym_flow.envs import text_arguments
-from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.errors import BadSetting, BudgetSpent, UnknownOption
 from agentgym_flow.leaderboard.files import track_file
 from agentgym_flow.leaderboard.submission import LOG, write_evaluation
 from agentgym_flow.leaderboard.track import Track
@@ -46,6 +46,9 @@ from agentgym_flow.play import Evaluation, by_task_type, collect_play, evaluate_
 
 if TYPE_CHECKING:
     from agentgym_flow.envs.canvas.backends.openai_compatible import Usage
+
+BUDGET_SPENT = 3
+"""The exit status of a run that stopped at a limit of tokens or money."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +70,9 @@ class Evaluate(PlayOptions):
         template: The prompt template of a language model: text (the default), choice, or NAME:PATH for a published
             prompt such as verl_agent:prompts/alfworld.py.
         tools: Offer the actions to an openai: policy as tools, which it calls, instead of reading them from its texts.
+        prices: A JSON or YAML file with the dollars per million tokens of models; the report then has the cost.
+        max_tokens_total: Stop when the answers of an openai: policy have taken this many tokens. --resume continues.
+        max_cost: Stop when they have cost this many dollars by --prices. --resume continues.
         log: Write the episode log to this file (.jsonl or .jsonl.gz).
         by: Also report results for each task type.
         as_json: Print the result as JSON.
@@ -85,6 +91,9 @@ class Evaluate(PlayOptions):
     executor_model: Annotated[str | None, typer.Option(metavar="NAME")] = None
     template: Annotated[str | None, typer.Option(metavar="NAME")] = None
     tools: Annotated[bool, typer.Option("--tools")] = False
+    prices: Annotated[Path | None, typer.Option(dir_okay=False)] = None
+    max_tokens_total: Annotated[int | None, typer.Option(min=1, metavar="N")] = None
+    max_cost: Annotated[float | None, typer.Option(metavar="DOLLARS")] = None
     log: Path | None = None
     by: Annotated[str | None, typer.Option(metavar="task_type")] = None
     as_json: Annotated[bool, typer.Option("--json")] = False
@@ -146,6 +155,7 @@ class Evaluate(PlayOptions):
                 self.policy_arg,
                 template=self.template,
                 tools=self.tools,
+                prices=self.prices,
                 patience=self.patience,
                 num_envs=self.num_envs if track is None else None,  # entries are reproduced with the usual number
             ),
@@ -154,7 +164,10 @@ class Evaluate(PlayOptions):
         options |= {"base_url": self.base_url, "model": self.executor_model}
         kwargs = environments.env_settings(env_id, self.env_arg, options) | kwargs
         live, status = Live(self.num_envs), 0
-        play = self.play(player, env_id, kwargs, log, live)
+        if self.max_cost is not None and self.prices is None:
+            raise BadSetting("--max-cost needs the prices of the model: --prices FILE")
+        limits: dict[str, Any] = {"max_tokens_total": self.max_tokens_total, "max_cost": self.max_cost}
+        play = replace(self.play(player, env_id, kwargs, log, live), **limits)
         if log is not None and ended:
             play.check_complete()
             leave(log)
@@ -165,8 +178,10 @@ class Evaluate(PlayOptions):
         with sigterm_raises(), live, explained_failure(log, live, name=f"the log {log}"):
             try:
                 result, _ = evaluate_play(play)
-            except KeyboardInterrupt as interrupt:
-                status = exit_status(interrupt)
+            except (KeyboardInterrupt, BudgetSpent) as stop:
+                status = BUDGET_SPENT if isinstance(stop, BudgetSpent) else exit_status(stop)
+                if isinstance(stop, BudgetSpent):
+                    note(f"{stop}; to continue, raise the limit")
                 if not live.finished:
                     say_how_to_resume(log)
                     raise typer.Exit(status) from None
@@ -188,7 +203,7 @@ class Evaluate(PlayOptions):
 evaluate = command(
     Evaluate,
     "context env policy track out split episodes attempts task_type seed data dataset executor base_url executor_model "
-    "env_arg template tools policy_arg patience num_envs resume force log by as_json",
+    "env_arg template tools policy_arg prices max_tokens_total max_cost patience num_envs resume force log by as_json",
 )
 
 
@@ -270,12 +285,19 @@ def _show(result: Evaluation, types: Mapping[str, Evaluation], used: Usage | Non
         "empty answers": result.empty_rate,
     }
     rows |= {name: share(rate) for name, rate in parts.items() if rate}
-    if result.bad_calls:
-        rows["bad calls"] = ", ".join(f"{count:,} {why}" for why, count in sorted(result.bad_calls.items()))
+    for name, counts in {"failures": result.failures, "bad calls": result.bad_calls}.items():
+        rows |= {name: ", ".join(f"{count:,} {why}" for why, count in counts.items())} if counts else {}
     if result.scorers:
         rows["scored by"] = ", ".join(result.scorers)
     troubles = {"lost episodes": result.errors, "failed requests": result.failed_requests}
     rows |= {name: str(count) for name, count in troubles.items() if count}
+    if spent := result.usage:
+        cached, reasoning = f"{spent['cached']:,} cached", f"{spent['reasoning']:,} reasoning"
+        rows["model tokens"] = (
+            f"{spent['prompt']:,} prompt ({cached}), {spent['completion']:,} completion ({reasoning})"
+        )
+        rows["model time"] = f"{spent['seconds']:,.1f} seconds of requests"
+        rows |= {"model cost": f"${spent['cost']:,.4f}"} if "cost" in spent else {}
     if used is not None:
         rows |= environments.used_rows(used)
     show_facts(rows)

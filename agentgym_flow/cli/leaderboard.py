@@ -104,21 +104,27 @@ def check(
 ) -> None:
     """Run the checks of CI on one submission. Exits with status 1 if it is rejected.
 
+    An entry that has a verdict plays the fresh tasks of that verdict again, once the season's secret is revealed.
+
     Options:
         folder: The folder of a submission.
     """
     from agentgym_flow.leaderboard.ci import Decision, check_name
     from agentgym_flow.leaderboard.judge import judge
+    from agentgym_flow.leaderboard.publish import verdict_file
+    from agentgym_flow.leaderboard.verdict import SubmissionVerdict
 
     place = folder.resolve().parent.name, folder.resolve().name
     try:
         check_name(place[1][11:])
     except BadSubmission as error:
         _show(Decision(refused=str(error)))
+    file = verdict_file(root, folder.resolve())
     verdict = judge(
         folder,
         place,
         root,
+        before=[SubmissionVerdict.read(file)] if file.is_file() else [],
         data=environments.data_paths(data),
         jobs=jobs,
         make_policy=_policy(),
@@ -142,8 +148,8 @@ def publish(
     without their secret wait. If an entry waits or a verdict is damaged, the other entries are published, and then the
     command names it and exits with status 2.
 
-    Account and time of the merge are read from the git history: the commit that has added the entry names the account
-    in a line "Account: NAME".
+    Account and time of the merge are read from the git history: the message of the commit that has added the entry
+    names the account, by a line "Account: NAME" directly below the subject.
 
     Options:
         account: The account of entries whose commit does not name one; empty for this project.
@@ -166,7 +172,9 @@ def publish(
 
 
 @app.command()
-def render(root: Root = Path(ROOT), files: str = "", jobs: Jobs = None) -> None:
+def render(
+    root: Root = Path(ROOT), files: str = "", jobs: Jobs = None, require_sandbox: RequireSandbox = False
+) -> None:
     """Render the leaderboard site: self-contained pages. The same input files give the same bytes.
 
     Options:
@@ -174,7 +182,7 @@ def render(root: Root = Path(ROOT), files: str = "", jobs: Jobs = None) -> None:
     """
     from agentgym_flow.leaderboard import site
 
-    site.render(root, jobs=jobs, files=files)
+    site.render(root, jobs=jobs, files=files, require_sandbox=require_sandbox)
     say(str(root / SITE / "index.html"))
 
 
@@ -231,7 +239,7 @@ def rescore(
     from agentgym_flow.leaderboard.track import Track
     from agentgym_flow.leaderboard.verdict import AGAIN_ATTESTED, RescoreResult, SubmissionVerdict
     from agentgym_flow.prompts import template_for
-    from agentgym_flow.training.chat_template import checked_date, write_date
+    from agentgym_flow.training.conversation import checked_date, write_date
     from agentgym_flow.training.models import load_model, quiet
     from agentgym_flow.training.submitted import rescore as score_again
 
@@ -257,7 +265,7 @@ def rescore(
             template,
             share=share,
             seed=merged or "",
-            temperature=about.sampling.temperature or 1.0,
+            temperature=min(1.0, about.sampling.temperature or 1.0),  # at a high one, every text is as likely
             data=environments.data_paths(data),
         )
     command = AGAIN_ATTESTED.format(folder=f"{ROOT}/{SUBMISSIONS}/{about.track}/{about.id}")

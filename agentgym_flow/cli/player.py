@@ -145,10 +145,11 @@ def policy_settings(
     *,
     template: str | None = None,
     tools: bool = False,
+    prices: Path | None = None,
     patience: str | None = None,
     num_envs: int | None = None,
 ) -> dict[str, Any]:
-    """Return the settings of a policy from `--policy-arg`, `--template`, `--tools`, and, for a server, `--patience`.
+    """Return the settings of a policy from `--policy-arg` and the options that stand for some of them.
 
     A policy with local weights also gets `num_envs`, the number of episodes played in parallel.
 
@@ -160,10 +161,10 @@ def policy_settings(
         if not policy.startswith(("openai:", "hf:")):
             raise BadSetting(f"--template is the prompt of a language model; leave it out for policy {policy!r}")
         options["template"] = template
-    if tools:
-        if not policy.startswith("openai:"):
-            raise BadSetting(f"--tools offers tools to an openai: policy; leave it out for policy {policy!r}")
-        options["tools"] = True
+    for name, value in {"tools": tools, "prices": prices}.items():
+        if value and not policy.startswith("openai:"):
+            raise BadSetting(f"--{name} belongs to an openai: policy; leave it out for policy {policy!r}")
+        options |= {name: value} if value else {}
     if patience is not None and policy.startswith("openai:"):
         options["patience"] = seconds(patience)
     for name in options:

@@ -38,6 +38,8 @@ class EnvCard:
         typed_forms: short forms that a human may type, such as `delete {node}`, and their actions.
         end_figures: returns named metrics of an episode that ended with this observation; training reports their means.
             Success and score are always reported.
+        failures: reason -> whether a failed `Episode` failed for it. The first that holds is named, before the general
+            reasons of `play.why_failed`.
     """
 
     train_config: str = "any_tiny"
@@ -48,6 +50,7 @@ class EnvCard:
     human_settings: Mapping[str, Any] = field(default_factory=dict)
     typed_forms: Mapping[str, str] = field(default_factory=dict)
     end_figures: Callable[[str], Mapping[str, float]] = _no_figures
+    failures: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
 
 
 class TaskSource(Protocol):

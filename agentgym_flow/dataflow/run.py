@@ -30,9 +30,9 @@ from agentgym_flow.episodes import Episode
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.play import Evaluation, evaluation
 from agentgym_flow.policies import PolicyInput, PolicyOutput
-from agentgym_flow.training.chat_template import checked_date, write_date, write_settings
 from agentgym_flow.training.config import TRANSFORMERS, Configs
 from agentgym_flow.training.config_file import parse_configs
+from agentgym_flow.training.conversation import checked_date, write_date, write_settings
 from agentgym_flow.training.group_source import OwnRollout
 from agentgym_flow.training.models import load_model
 from agentgym_flow.training.policy import ModelPolicy, transformers_generator

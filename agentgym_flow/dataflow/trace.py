@@ -16,7 +16,7 @@ Every line has `at` (a time in seconds) and `what`; `slots` are lists [batch, gr
     done     policy                                     only simulated: a trainer has finished its updates
     killed   worker                                     only simulated: a worker dies
 
-`TracedFlow` writes traces for any manager, and `simulate` in virtual time. `spans_of` reads from them who did what
+`TracedFlow` writes traces for any manager, and `simulate` in virtual time. `spans_of` reads who did what from when to
 when; `chrome_trace` and `write_pictures` show it.
 """
 

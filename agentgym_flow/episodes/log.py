@@ -86,19 +86,17 @@ class LogLimits:
         """Return how the `meta` of a line exceeds the limits; empty if it does not."""
         depth = values = characters = 0
         layer: list[Any] = [meta]
-        while layer := [part for part in layer if isinstance(part, (dict, list))]:
-            depth += 1
-            parts = [item for part in layer for item in (part.values() if isinstance(part, dict) else part)]
-            names = (name for part in layer if isinstance(part, dict) for name in part)
-            characters += sum(len(text) for text in chain(names, parts) if isinstance(text, str))
-            values, layer = values + len(parts), parts
-        for name, found in zip(_OF_META, (depth, values, characters), strict=True):
-            if found > getattr(self, name):
-                return f"meta has {name.removeprefix('max_meta_')} {found:,}, more than {name}={getattr(self, name)}"
+        while layer:
+            parts = [*chain.from_iterable(part.values() if type(part) is dict else part for part in layer)]
+            names = [name for part in layer if type(part) is dict for name in part]
+            characters += sum(map(len, names)) + sum([len(part) for part in parts if type(part) is str])
+            depth, values = depth + 1, values + len(parts)
+            for what, found in (("depth", depth), ("values", values), ("characters", characters)):
+                if found > (most := getattr(self, f"max_meta_{what}")):
+                    return f"meta has {what} {found:,}, more than max_meta_{what}={most}"
+            layer = [part for part in parts if type(part) is dict or type(part) is list]
         return ""
 
-
-_OF_META = ("max_meta_depth", "max_meta_values", "max_meta_characters")
 
 NO_LIMITS = LogLimits(*(1 << 62,) * 9)
 """Limits that no log exceeds, for logs that this machine wrote."""

@@ -232,22 +232,14 @@ def outcomes(entry: Entry, track: Track, watched: Mapping[tuple[int, int], int])
     Args:
         entry: the entry.
         track: its track.
-        watched: (task, attempt) -> the number of the episode in the player. It is not used for fresh tasks, because
-            the player shows the tasks in the log.
+        watched: (task, attempt) -> the number of the episode in the player; empty if the player shows other episodes.
     """
     fresh = bool(entry.verdict.season)
-    found = [
-        EpisodeOutcome(
-            number if fresh else track.tasks[number].number,
-            "" if fresh else track.tasks[number].type,
-            attempt,
-            score,
-            steps,
-            0 if fresh else watched.get((track.tasks[number].number, attempt), 0),
-        )
-        for number, row in enumerate(zip(entry.verdict.scores, entry.verdict.steps, strict=True))
-        for attempt, (score, steps) in enumerate(zip(*row, strict=True))
-    ]
+    found = []
+    for row, both in enumerate(zip(entry.verdict.scores, entry.verdict.steps, strict=True)):
+        task, kind = (row, "") if fresh else (track.tasks[row].number, track.tasks[row].type)
+        for attempt, (score, steps) in enumerate(zip(*both, strict=True)):
+            found.append(EpisodeOutcome(task, kind, attempt, score, steps, watched.get((task, attempt), 0)))
     return sorted(found, key=lambda outcome: (outcome.score, outcome.task, outcome.attempt))
 
 

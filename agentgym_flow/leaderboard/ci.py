@@ -183,16 +183,16 @@ def _one_new_entry(
         places.add((track, entry))
         check_name(entry[11:])
         if change.status != "A":
-            raise BadSubmission(f"{change.path:.200} already exists: entries do not change, so add a new one")
+            raise BadSubmission(f"{change.path!r:.200} already exists: entries do not change, so add a new one")
         if change.mode != PLAIN:
-            raise BadSubmission(f"{change.path:.200} must be a plain file, and has the mode {change.mode}")
+            raise BadSubmission(f"{change.path!r:.200} must be a plain file, and has the mode {change.mode}")
         if file not in MOST_BYTES:
             raise BadSubmission(f"{file!r:.80} is not a file of a submission. A submission has {', '.join(MOST_BYTES)}")
         if (size := repository.size(change.blob)) > MOST_BYTES[file]:
             raise BadSubmission(f"{file} has {size:,} bytes, more than {MOST_BYTES[file]:,}")
         blobs[file] = change.blob
     if len(places) != 1:
-        raise BadSubmission(f"the branch adds {len(places)} entries: open a pull request for each")
+        raise BadSubmission(f"the branch adds {len(places)} entries instead of one: open a pull request for each")
     place = places.pop()
     if repository.names(base, [f"{_SUBMISSIONS}/{place[0]}/{place[1]}"]):
         raise BadSubmission(f"{place[0]}/{place[1]} already exists: entries do not change, so add a new one")
@@ -280,19 +280,20 @@ class Repository:
     def merge_of(self, file: Path, account: str) -> Merge | None:
         """Return the merge that has added a file; None if it is not in the history.
 
-        The workflow writes a line `Account: NAME` at the end of the message. Without this line it is `account`.
+        The workflow writes `Account: NAME` as the first line below the subject. Without this line it is `account`.
 
         Raises `BadSetting` if the repository is a shallow clone.
         """
         if self._git("rev-parse", "--is-shallow-repository").strip() == b"true":
             raise BadSetting("the history is needed to know who merged an entry when: fetch it, git fetch --unshallow")
-        form = "%ct%n%H%n%(trailers:key=Account,valueonly)"
+        form = "%ct%n%H%n%b"
         path = str(file.resolve())
         out = self._git("log", "-1", "--first-parent", "--diff-filter=A", f"--format={form}", "HEAD", "--", path)
         if not out.strip():
             return None
-        seconds, commit, *named = out.decode("utf-8", "replace").split()
-        return Merge(utc(float(seconds)), commit, checked_account(named[0]) if named else account)
+        seconds, commit, *body = out.decode("utf-8", "replace").splitlines()
+        named = re.match(r"Account: (\S+)$", body[0]) if body else None
+        return Merge(utc(float(seconds)), commit, checked_account(named[1]) if named else account)
 
     def changes(self, base: str, head: str) -> list[FileChange]:
         """Return the files that differ from one commit or tree to another."""

@@ -63,8 +63,7 @@ def parameters(entry: Entry) -> int | None:
         return entry.about.model.parameters if entry.about.model else None
     with file.open("rb") as weights:
         header = json.loads(weights.read(int.from_bytes(weights.read(8), "little")))
-    counts: list[int] = [math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"]
-    return sum(counts)
+    return sum(math.prod(map(int, tensor["shape"])) for name, tensor in header.items() if name != "__metadata__")
 
 
 def links(entry: Entry, files: str) -> list[tuple[str, str]]:

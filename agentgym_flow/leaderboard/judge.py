@@ -45,6 +45,7 @@ MOST_UNPACKED = 128 << 20
 
 MOST_VALUES = 1 << 22
 """The most values in a log. The logs of season s0 have at most 200,000; a log-probability for each token is one."""
+
 _OURS = (BadData, BadSeason, BadTrack, MissingExtra, SandboxFailed, SandboxUnavailable)
 """Errors of the boards or of the machine; all others are the submission's."""
 
@@ -73,16 +74,16 @@ def judge(
         make_policy: makes policies from submitted weights; None if PyTorch is not installed.
         secrets: season -> the secret with which fresh tasks are drawn; None for a rehearsal.
         account: the account that submits, empty for the project's own entries; None if it is not known.
-        before: the verdicts on the entries that were merged before.
+        before: the verdicts on the entries that were merged before. If the submission itself is among them, it plays
+            the fresh tasks of that verdict again.
         require_sandbox: replay nothing unless the sandbox of `verify_log` is strong.
 
     Raises:
-        SandboxUnavailable: the sandbox is required, and this machine cannot build it.
         MissingExtra: weights are submitted, and `make_policy` is None.
         BadTrack: a track is damaged.
         BadSeason: a season is damaged, or `secrets` lacks its secret or has another one.
         BadData: the official data of the track is not on this machine, or the store cannot be reached.
-        SandboxFailed, SandboxUnavailable: this machine cannot replay the log.
+        SandboxFailed, SandboxUnavailable: this machine cannot replay the log, or lacks the required sandbox.
     """
     verdict = SubmissionVerdict("/".join(place), account=account or "")
     check: Check = "files"
@@ -133,8 +134,10 @@ def judge(
                 drawn = FreshSeed((secret or "").encode("utf-8"), public=not secret)
             policy, digest = make_policy(entry, track)
             _check_new(digest, verdict, before)
-            season = season_of(drawn.secret, digest)
-            verdict = replace(verdict, weights_sha256=digest, season=season, drawn_from=digest, rehearsal=drawn.public)
+            own = {one.submission_sha256: one.drawn_from for one in before if one.submission == verdict.submission}
+            origin = own.get(entry.digest) or digest
+            season = season_of(drawn.secret, origin)
+            verdict = replace(verdict, weights_sha256=digest, season=season, drawn_from=origin, rehearsal=drawn.public)
             track = fresh_track(track, season)
             said = played(policy, track)
         check = "score"
@@ -161,10 +164,14 @@ def _check_owner(verdict: SubmissionVerdict, before: Iterable[SubmissionVerdict]
 
 
 def _check_new(digest: str, verdict: SubmissionVerdict, before: Iterable[SubmissionVerdict]) -> None:
-    """Raise `BadSubmission` if the weights are already an accepted entry of the track."""
+    """Raise `BadSubmission` if the weights or the settings of a training are already an accepted entry of the track."""
     for one in before:
-        if one.accepted and (one.track, one.weights_sha256) == (verdict.track, digest):
-            raise BadSubmission(f"these are the weights of {one.submission}: equal weights are one entry of a track")
+        same = (one.track, one.weights_sha256) == (verdict.track, digest) and one.submission != verdict.submission
+        if one.accepted and same:
+            raise BadSubmission(
+                f"{one.submission} has the same weights or the same settings of the training, which are one entry of a "
+                "track: submit other ones"
+            )
 
 
 def limits_of(track: Track) -> LogLimits:

@@ -5,17 +5,20 @@ Also the JSON Schemas of all files of the leaderboards, for programs that write 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from agentgym_flow.errors import BadData, BadSetting, BadSubmission, NotPublished
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.episodes import LoggedEpisode, write_log
+from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, BadSubmission, NotPublished
 from agentgym_flow.leaderboard.ci import Merge, Repository, utc
 from agentgym_flow.leaderboard.comparison import Comparison, compare
 from agentgym_flow.leaderboard.files import DEFINITIONS, SUBMISSIONS, TRACKS, VERDICTS
@@ -23,9 +26,11 @@ from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.reproduce import MakePolicy, TrainingSettings, season_of
 from agentgym_flow.leaderboard.season import Definition, Season, TrackName, definitions, season_file
 from agentgym_flow.leaderboard.store import StorePlace
-from agentgym_flow.leaderboard.submission import ABOUT, Submission
+from agentgym_flow.leaderboard.submission import ABOUT, TRAINING, Folder, Submission
 from agentgym_flow.leaderboard.track import Track, TrackTask
 from agentgym_flow.leaderboard.verdict import ADDED, SubmissionVerdict, verdict_files
+from agentgym_flow.play import rollout
+from agentgym_flow.play.groups import EpisodeSpec
 
 SCHEMAS: Mapping[str, Any] = {
     "season-1": Season,
@@ -72,7 +77,8 @@ def publish(
 ) -> Iterator[SubmissionVerdict]:
     """Check each entry without a verdict, write its verdict, and yield it, in the order of their merges.
 
-    Existing verdicts do not change. What is wrong with one entry or one verdict does not keep the others from being
+    Existing verdicts do not change. Beside the verdict on weights, a log keeps some of the episodes that they have
+    played, for the site. What is wrong with one entry or one verdict does not keep the others from being
     published.
 
     Args:
@@ -124,8 +130,84 @@ def publish(
         verdict.write(verdict_file(root, entry))
         before.append(verdict)
         yield verdict
+    if make_policy is not None:
+        for verdict in before:
+            file = played_file(root / SUBMISSIONS / verdict.submission)
+            if verdict.accepted and verdict.season and not file.exists():
+                _keep_played(root, verdict, make_policy)
     if problems:
         raise NotPublished("; ".join(problems))
+
+
+MOST_EPISODES = 30
+"""The largest number of episodes on the page of an entry."""
+
+
+class EpisodeListing(NamedTuple):
+    """A line of an entry's log: task, attempt, success, and whether it has recorded responses."""
+
+    task: int
+    attempt: int
+    success: bool
+    recorded: bool
+
+
+def chosen(lines: Sequence[EpisodeListing], most: int = MOST_EPISODES) -> list[list[EpisodeListing]]:
+    """Return the episodes to watch, by task. Up to half of them are from tasks with a failure.
+
+    All attempts at a task stay together, unless they exceed `most`.
+    """
+    tasks: dict[int, list[EpisodeListing]] = {}
+    for line in lines:
+        tasks.setdefault(line.task, []).append(line)
+    failed = [attempts for attempts in tasks.values() if not all(line.success for line in attempts)]
+    solved = [attempts for attempts in tasks.values() if all(line.success for line in attempts)]
+    kept: list[list[EpisodeListing]] = []
+
+    def fill(room: int, waiting: list[list[EpisodeListing]]) -> None:
+        while waiting and (left := room - sum(map(len, kept))) > 0:
+            kept.append(waiting.pop(0)[:left])
+
+    fill(most // 2, failed)
+    fill(most, solved)
+    fill(most, failed)
+    return kept
+
+
+def played_file(entry: Path) -> Path:
+    """Return the log of the episodes that CI has played with an entry's weights, beside its verdict."""
+    root = entry.parents[2]
+    return verdict_file(root, entry).with_suffix(".jsonl.gz")
+
+
+def _keep_played(root: Path, verdict: SubmissionVerdict, make_policy: MakePolicy) -> None:
+    """Write the log of the episodes to watch of an accepted entry whose weights CI has played.
+
+    The weights play these episodes again. Those that do not end as in the verdict, which can happen on a machine with
+    other arithmetic, are left out. The log is empty if the weights cannot play, or if CI has trained them.
+    """
+    entry = root / SUBMISSIONS / verdict.submission
+    track = Track.read(root / TRACKS / f"{verdict.track}.json")
+    ends = {
+        (row, attempt): (score, steps)
+        for row, both in enumerate(zip(verdict.scores, verdict.steps, strict=True))
+        for attempt, (score, steps) in enumerate(zip(*both, strict=True))
+    }
+    lines = [EpisodeListing(*place, score == 1, False) for place, (score, _) in ends.items()]
+    specs = [EpisodeSpec(track.seed + one.task, one.task, one.attempt) for tries in chosen(lines) for one in tries]
+    kept: list[LoggedEpisode] = []
+    try:
+        folder = Folder.read(entry)
+        if TRAINING not in folder.names:
+            policy, _ = make_policy(folder, track)
+            settings = {**track.env_settings(), "season": verdict.season}
+            for one in rollout(policy, lambda: make_text_env(track.env_id, **settings), specs, num_envs=len(specs)):
+                score = float(one.success) if track.metric == "success" else one.score
+                if ends[one.task, one.attempt] == (score, len(one.turns)):
+                    kept.append(dataclasses.replace(LoggedEpisode.of(one).for_board(), meta=None))
+    except AgentGymFlowError:
+        kept = []
+    write_log(played_file(entry), kept)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 Before a season opens, its file contains the SHA-256 of both numbers. The *seed* is revealed when the season opens. It
 generates the task lists of the tracks, so training on them before is impossible. The *secret* is revealed when the
-season closes. Until then it draws fresh tasks for submitted weights; afterwards, anyone can check these draws.
+season closes. Until then it draws fresh tasks for submitted weights; afterwards, anyone can check these draws. The
+first draws of season s0 were made from the digests of all files, later ones are made from those of the weights.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from agentgym_flow.leaderboard.eval_results import eval_result
 from agentgym_flow.leaderboard.facts import Bound, bounds, csv_table, how_to_submit, links, parameters, sections
 from agentgym_flow.leaderboard.files import SITE
 from agentgym_flow.leaderboard.judge import limits_of, within
+from agentgym_flow.leaderboard.publish import EpisodeListing, chosen, played_file
 from agentgym_flow.leaderboard.season import definitions
 from agentgym_flow.leaderboard.store import complete
 from agentgym_flow.leaderboard.submission import LOG, class_of
@@ -57,7 +58,7 @@ class RenderedEntry(NamedTuple):
     recorded: int
 
 
-def render(root: Path, *, jobs: int | None = None, files: str = "") -> None:
+def render(root: Path, *, jobs: int | None = None, files: str = "", require_sandbox: bool = False) -> None:
     """Write the site of the leaderboards below `root`, and replace an existing one at the end.
 
     Entries whose inputs have not changed keep their pages of the existing site.
@@ -66,11 +67,14 @@ def render(root: Path, *, jobs: int | None = None, files: str = "") -> None:
         root: the folder of the leaderboards.
         jobs: the number of processes for replay; None for one per core.
         files: the address of `root` on the web, for links to logs and weights; empty for links from the site to `root`.
+        require_sandbox: replay nothing unless the sandbox of `verify_log` is strong.
 
-    Raises `BadTrack` or `BadSubmission` if a file of the leaderboards is damaged.
+    Raises:
+        BadTrack, BadSubmission: a file of the leaderboards is damaged.
+        SandboxUnavailable: the sandbox is required, and this machine cannot build it.
     """
     site = root / SITE
-    made = pages(root, rendered=_rendered(site), jobs=jobs, files=files)
+    made = pages(root, rendered=_rendered(site), jobs=jobs, files=files, require_sandbox=require_sandbox)
     with write_folder_atomically(site, replace=True) as partial:
         for place in json.loads(made[INPUTS]):
             if f"{place}/index.html" not in made:
@@ -92,7 +96,12 @@ def _rendered(site: Path) -> dict[str, RenderedEntry]:
 
 
 def pages(
-    root: Path, *, rendered: Mapping[str, RenderedEntry] | None = None, jobs: int | None = None, files: str = ""
+    root: Path,
+    *,
+    rendered: Mapping[str, RenderedEntry] | None = None,
+    jobs: int | None = None,
+    files: str = "",
+    require_sandbox: bool = False,
 ) -> dict[str, str]:
     """Return the files of the site: name -> text. Entries `rendered` from the same inputs are left out."""
     found = boards(root)
@@ -109,9 +118,9 @@ def pages(
             one = (rendered or {}).get(place)
             if one is None or one.inputs != inputs:
                 with complete(entry.path, root) as path:
+                    lines = listed(path / LOG, track)
                     whole = replace(entry, path=path)
-                    lines = listed(whole, track)
-                    texts = _entry_pages(whole, track, lines, shown, jobs)
+                    texts = _entry_pages(whole, played_file(entry.path), track, lines, shown, jobs, require_sandbox)
                 one = RenderedEntry(inputs, sum(line.recorded for line in lines))
                 made |= {f"{place}/{name}": text for name, text in texts.items()}
             entries[place] = one
@@ -153,6 +162,7 @@ class EntryFacts(NamedTuple):
 def _inputs(entry: Entry, track: Track, shown: EntryFacts) -> str:
     """Return a digest of all that `_entry_pages` reads: code, templates, track, verdict, other facts, and files."""
     files = {file.relative_to(entry.path).as_posix(): file for file in entry.path.rglob("*") if file.is_file()}
+    files |= {file.name: file for file in [played_file(entry.path)] if file.is_file()}
     values = [_code(), track, shown, replace(entry, path=Path(entry.id)), _digest_of(files)]
     return hashlib.sha256(repr(values).encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -172,19 +182,31 @@ def _digest_of(files: Mapping[str, Path]) -> str:
 
 
 def _entry_pages(
-    entry: Entry, track: Track, lines: Sequence[EpisodeListing], shown: EntryFacts, jobs: int | None
+    entry: Entry,
+    played: Path,
+    track: Track,
+    lines: Sequence[EpisodeListing],
+    shown: EntryFacts,
+    jobs: int | None,
+    require_sandbox: bool,
 ) -> dict[str, str]:
-    """Return the files of an entry: name -> text. What they show must be part of `_inputs`."""
+    """Return the files of an entry: name -> text. What they show must be part of `_inputs`.
+
+    `played` is the log of the episodes that CI has played, if there is one.
+    """
     back = [("All tracks", "../../index.html"), (track.title, "../index.html"), (entry.about.title, "index.html")]
-    player = watched(entry, track, lines, back, FOOTER, jobs=jobs)
+    by_ci = listed(played, track) if played.is_file() else []
+    log = played if by_ci else entry.path / LOG
+    player = watched(entry, track, log, by_ci or lines, back, FOOTER, jobs=jobs, require_sandbox=require_sandbox)
+    of_the_log = {} if by_ci else player.places
     page = _page(
         "entry.html.j2",
         entry.about.title,
         track=track,
         entry=entry,
         recorded=sum(line.recorded for line in lines),
-        logged=[(line, player.places.get((line.task, line.attempt), 0)) for line in lines],
-        outcomes=outcomes(entry, track, player.places),
+        logged=[(line, of_the_log.get((line.task, line.attempt), 0)) for line in lines],
+        outcomes=outcomes(entry, track, {} if entry.verdict.season and not by_ci else player.places),
         bounds=shown.bounds,
         parameters=parameters(entry),
         links=shown.links,
@@ -264,25 +286,14 @@ def _exported(entry: Entry, track: Track) -> str:
 
 
 OF_THE_LOG = "from the submitter's log. The score comes from other episodes, which CI played on fresh tasks."
+OF_CI = "played by CI, on fresh tasks and with the submitted weights. They are part of the score."
 """What the player says about the episodes of a reproduced entry."""
-
-MOST_EPISODES = 30
-"""The largest number of episodes on the page of an entry."""
 
 MOST_SECONDS = 120.0
 """The time limit for reading a log, and for replaying the episodes on a page. Honest entries take a few seconds."""
 
 MOST_CHARACTERS = 2_000_000
 """The approximate largest size of a page; if it is larger, it gets fewer episodes."""
-
-
-class EpisodeListing(NamedTuple):
-    """A line of an entry's log: task, attempt, success, and whether it has recorded responses."""
-
-    task: int
-    attempt: int
-    success: bool
-    recorded: bool
 
 
 class WatchedEpisodes(NamedTuple):
@@ -292,50 +303,30 @@ class WatchedEpisodes(NamedTuple):
     places: Mapping[tuple[int, int], int] = {}
 
 
-def listed(entry: Entry, track: Track) -> list[EpisodeListing]:
-    """Return the lines of an entry's log, which was verified when the entry was accepted.
+def listed(log: Path, track: Track) -> list[EpisodeListing]:
+    """Return the lines of a log, which was verified when its entry was accepted.
 
     Without them, an entry that needs more than `MOST_SECONDS` keeps its page, which has no episodes to watch.
     """
-    lines = _logged(entry, track, within(MOST_SECONDS, entry.id))
+    lines = _logged(log, track, within(MOST_SECONDS, log.name))
     try:
         return [EpisodeListing(one.task, one.attempt, one.success, one.recording is not None) for one in lines]
     except BadSubmission:
         return []
 
 
-def chosen(lines: Sequence[EpisodeListing], most: int = MOST_EPISODES) -> list[list[EpisodeListing]]:
-    """Return the episodes to watch, by task. Up to half of them are from tasks with a failure.
-
-    All attempts at a task stay together, unless they exceed `most`.
-    """
-    tasks: dict[int, list[EpisodeListing]] = {}
-    for line in lines:
-        tasks.setdefault(line.task, []).append(line)
-    failed = [attempts for attempts in tasks.values() if not all(line.success for line in attempts)]
-    solved = [attempts for attempts in tasks.values() if all(line.success for line in attempts)]
-    kept: list[list[EpisodeListing]] = []
-
-    def fill(room: int, waiting: list[list[EpisodeListing]]) -> None:
-        while waiting and (left := room - sum(map(len, kept))) > 0:
-            kept.append(waiting.pop(0)[:left])
-
-    fill(most // 2, failed)
-    fill(most, solved)
-    fill(most, failed)
-    return kept
-
-
 def watched(
     entry: Entry,
     track: Track,
+    log: Path,
     lines: Sequence[EpisodeListing],
     links: Sequence[tuple[str, str]],
     footer: str,
     *,
     jobs: int | None,
+    require_sandbox: bool = False,
 ) -> WatchedEpisodes:
-    """Return the page with episodes of an entry's log.
+    """Return the page with episodes of a log: that of an entry, or of what CI has played with its weights.
 
     It is empty on official data, because the site must not depend on the data of the machine that renders it, and if
     replaying the episodes takes more than `MOST_SECONDS`.
@@ -343,24 +334,26 @@ def watched(
     Args:
         entry: the entry.
         track: its track.
-        lines: the lines of its log.
+        log: the log.
+        lines: the lines of the log.
         links: the links of the page, (name, address).
         footer: the footer of the page.
         jobs: the number of processes for replay; None for one per core.
+        require_sandbox: replay nothing unless the sandbox of `verify_log` is strong.
     """
     if track.data or not lines:
         return WatchedEpisodes()
     try:
-        tasks = _stepped(entry, track, chosen(lines), jobs)
+        tasks = _stepped(log, track, chosen(lines), jobs, require_sandbox)
     except BadSubmission:
         return WatchedEpisodes()
     title = f"{entry.about.title} on {track.title}"
-    source_of = {"these episodes": OF_THE_LOG} if entry.verdict.season else {}
+    told = {"these episodes": OF_THE_LOG if log.name == LOG else OF_CI} if entry.verdict.season else {}
     while True:
         # Without a success, all potentials are unknown, and a graph would show nothing.
         groups = [Group(attempts) for attempts in tasks if any(one.success for one in attempts)]
         others = [one for attempts in tasks if not any(one.success for one in attempts) for one in attempts]
-        page = render_report(title=title, summary=source_of, groups=groups, episodes=others, links=links, footer=footer)
+        page = render_report(title=title, summary=told, groups=groups, episodes=others, links=links, footer=footer)
         if len(page) <= MOST_CHARACTERS or len(tasks) <= 1:
             break
         tasks = tasks[: len(tasks) // 2]
@@ -368,26 +361,37 @@ def watched(
     return WatchedEpisodes(page, {(one.task, one.attempt): place for place, one in enumerate(shown, 1)})
 
 
-def _stepped(entry: Entry, track: Track, tasks: list[list[EpisodeListing]], jobs: int | None) -> list[list[Episode]]:
-    """Return episodes of an entry's log by task, replayed in the sandbox of verification."""
+def _stepped(
+    log: Path, track: Track, tasks: list[list[EpisodeListing]], jobs: int | None, require_sandbox: bool
+) -> list[list[Episode]]:
+    """Return episodes of a log by task, replayed in the sandbox of verification."""
     wanted = {(line.task, line.attempt) for attempts in tasks for line in attempts}
     found: dict[tuple[int, int], Episode] = {}
-    in_time = within(MOST_SECONDS, entry.id)
+    in_time = within(MOST_SECONDS, log.name)
 
     def keep(_: int, episode: Episode | None) -> None:
         if episode is not None:
             found[episode.task, episode.attempt] = episode
 
     with tempfile.TemporaryDirectory() as scratch:
-        log = Path(scratch, LOG)
-        write_log(log, (one for one in _logged(entry, track, in_time) if (one.task, one.attempt) in wanted))
-        verify_log(log, None, keep, (WORKFLOW,), jobs=jobs, limits=limits_of(track), on_line=in_time)
+        part = Path(scratch, LOG)
+        write_log(part, (one for one in _logged(log, track, in_time) if (one.task, one.attempt) in wanted))
+        verify_log(
+            part,
+            None,
+            keep,
+            (WORKFLOW,),
+            jobs=jobs,
+            limits=limits_of(track),
+            on_line=in_time,
+            require_sandbox=require_sandbox,
+        )
     stepped = [[found.get((line.task, line.attempt)) for line in attempts] for attempts in tasks]
     return [kept for attempts in stepped if (kept := [one for one in attempts if one is not None])]
 
 
-def _logged(entry: Entry, track: Track, on_line: Callable[[int], None]) -> Iterator[LoggedEpisode]:
-    for number, one in scan_log(entry.path / LOG, limits_of(track)):
+def _logged(log: Path, track: Track, on_line: Callable[[int], None]) -> Iterator[LoggedEpisode]:
+    for number, one in scan_log(log, limits_of(track)):
         on_line(number)
         if isinstance(one, LoggedEpisode):
             yield one

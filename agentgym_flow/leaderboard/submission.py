@@ -37,6 +37,7 @@ from agentgym_flow.leaderboard.files import (
 )
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.prompts.templates import published_of, templates_of
+from agentgym_flow.prompts.words import VOCABULARY
 
 SCHEMA = "agentgym_flow.submission/1"
 """The `schema` of a `submission.yaml`."""
@@ -50,9 +51,6 @@ TRAINING = "training.yaml"
 """The settings of the training, for tracks on which CI runs it."""
 
 WEIGHTS, MODEL_CONFIG = "policy/model.safetensors", "policy/config.json"
-
-VOCABULARY = "vocabulary"
-"""The entry of `MODEL_CONFIG` with the words of the weights, in the order of their tokens."""
 
 MOST_BYTES: Mapping[str, int] = {
     ABOUT: 1 << 14,

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
         collect_play,
         evaluate,
         evaluate_play,
+        failures_of,
         paired_difference,
+        why_failed,
     )
     from agentgym_flow.play.groups import (
         ERROR,
@@ -55,6 +57,7 @@ __all__ = [
     "data_files",
     "evaluate",
     "evaluate_play",
+    "failures_of",
     "paired_difference",
     "pass_at_k",
     "pass_hat_k",
@@ -65,4 +68,5 @@ __all__ = [
     "run",
     "sampled_tokens",
     "take_turn",
+    "why_failed",
 ]

@@ -21,8 +21,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium as gym
+
 from agentgym_flow._util.intervals import Interval, bootstrap, bounded_interval, mean_interval, share_interval
-from agentgym_flow.core import TextEnv
+from agentgym_flow.core import TextEnv, text_env_class
 from agentgym_flow.episodes import TRUNCATED_BY, Episode, EpisodeRecorder, LoggedEpisode, LogWriter
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.play.attempts import AtK, at_k
@@ -30,7 +32,8 @@ from agentgym_flow.play.groups import ERROR
 from agentgym_flow.play.split import EpisodePlan, Play, play_split
 from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput
 from agentgym_flow.policies.base import CONTEXT
-from agentgym_flow.policies.openai_chat import FAILED_REQUESTS, TOOL_CALLS, USAGE, add_usage
+from agentgym_flow.policies.openai_chat import FAILED_REQUESTS, TOOL_CALLS
+from agentgym_flow.policies.spending import USAGE, add_usage
 from agentgym_flow.prompts import Message, PromptTemplate, template_for
 from agentgym_flow.replay.stepping import step_again
 
@@ -75,7 +78,8 @@ class Evaluation:
             `prompts.tools`.
         usage: the sums of `episode.meta["usage"]`: `prompt` tokens (of them `cached`), `completion` tokens (of them
             `reasoning`), answers `cut` at the token limit, and `seconds` of requests, many of which run at a time;
-            empty if no server counted tokens.
+            with prices also the `cost` in dollars; empty if no server counted tokens.
+        failures: reason -> the number of failed episodes, the most frequent first; see `why_failed`.
         at_k: pass@k, pass^k and the best of k, if every task has several attempts; see `attempts.at_k`.
     """
 
@@ -102,6 +106,7 @@ class Evaluation:
     scorers: tuple[str, ...] = ()
     bad_calls: Mapping[str, int] = field(default_factory=dict)
     usage: Mapping[str, float] = field(default_factory=dict)
+    failures: Mapping[str, int] = field(default_factory=dict)
     at_k: tuple[AtK, ...] = ()
 
     @classmethod
@@ -156,6 +161,7 @@ class Evaluation:
             scorers=tuple(sorted({str(episode.meta[_SCORER]) for episode in episodes if _SCORER in episode.meta})),
             bad_calls=dict(Counter(one["bad"] for _, one in noted if "bad" in one)),
             usage=usage,
+            failures=failures_of(episodes),
             at_k=at_k(episodes),
         )
 
@@ -174,6 +180,39 @@ class Evaluation:
         line += "".join(f", {rate:.1%} {what}" for what, rate in limits.items() if rate)
         troubles = [(self.errors, "errors"), (self.failed_requests, "failed requests")]
         return line + "".join(f", {number} {what}" for number, what in troubles if number)
+
+
+def failures_of(episodes: Sequence[Episode]) -> dict[str, int]:
+    """Return reason -> the number of failed episodes, the most frequent first."""
+    return dict(Counter(why for episode in episodes if (why := why_failed(episode))).most_common())
+
+
+def why_failed(episode: Episode) -> str:
+    """Return the reason for which an episode failed; empty if it succeeded.
+
+    It is the first that holds of: the environment raised (`lost episode`), the model's context was full
+    (`out of context`), the reasons of the environment (`EnvCard.failures`, such as `wrong purchase`), half of the turns
+    had no answer (`failed requests`), a cut answer (`cut answers`) or an invalid action (`invalid actions`), the second
+    half of at least four turns reached no new state (`loop`), the step budget was spent (`step budget`). Any other
+    end is `wrong end` or, if the episode did not end, `unfinished`.
+    """
+    if episode.success:
+        return ""
+    turns, half = episode.turns, max(1, len(episode.turns) / 2)
+    rules = text_env_class(episode.env_id).card.failures if episode.env_id in gym.registry else {}
+    seen = set(episode.state_keys[: len(turns) // 2 + 1])
+    found = {
+        "lost episode": ERROR in episode.meta,
+        "out of context": episode.meta.get(TRUNCATED_BY) == CONTEXT,
+        **{why: bool(turns) and rule(episode) for why, rule in rules.items()},
+        "failed requests": len(episode.meta.get(FAILED_REQUESTS, ())) >= half,
+        "cut answers": sum(turn.output.cut for turn in turns) >= half,
+        "invalid actions": sum(not turn.action_valid for turn in turns) >= half,
+        "loop": len(turns) >= 4 and seen.issuperset(episode.state_keys),
+        "step budget": episode.truncated,
+        "wrong end": episode.terminated,
+    }
+    return next((why for why, holds in found.items() if holds), "unfinished")
 
 
 def by_task_type(episodes: Sequence[Episode], policy: str) -> dict[str, Evaluation]:
@@ -201,6 +240,8 @@ def evaluate(
     log: str | os.PathLike[str] | None = None,
     replace: bool = False,
     resume: bool = False,
+    max_tokens_total: int | None = None,
+    max_cost: float | None = None,
     on_plan: Callable[[EpisodePlan], None] | None = None,
     on_episode: Callable[[Episode], None] | None = None,
 ) -> tuple[Evaluation, list[Episode]]:
@@ -226,6 +267,9 @@ def evaluate(
             log (`play.journal`), and so are recorded answers of servers behind the environment. If the answers
             of a policy depend only on its inputs (a model server), its answers in unfinished episodes are taken from
             the journal too. Episodes in which the environment raised are played again.
+        max_tokens_total: stop when the answers of a model server have taken this many tokens, those of the stopped
+            evaluation included; None for no limit. Answers to requests that are under way still count.
+        max_cost: the same for their cost in dollars; the policy needs `prices`.
         on_plan: called once with the plan, before the first episode.
         on_episode: called with every episode as soon as it finishes, for example for a progress bar.
 
@@ -234,6 +278,7 @@ def evaluate(
         BadSetting: a number is out of range, or the split has fewer than `num_episodes` tasks.
         BadResume: the stopped evaluation had other settings, another process is running it, or `replace` is also set.
         UnknownOption: the split has no task of one of `task_types`.
+        BudgetSpent: `max_tokens_total` or `max_cost` was reached; the log contains the episodes that finished before.
         ExecutorFailed: the server behind the environment has become unreachable; the log contains the episodes that
             finished before.
         FileExistsError: the log exists already.
@@ -252,6 +297,8 @@ def evaluate(
         file=None if log is None else Path(log),
         replace=replace,
         resume=resume,
+        max_tokens_total=max_tokens_total,
+        max_cost=max_cost,
         on_plan=on_plan,
         on_episode=on_episode,
     )

@@ -25,10 +25,9 @@ from agentgym_flow.policies.openai_chat import (
     LOGPROBS,
     REASONING,
     TOOL_CALLS,
-    USAGE,
     OpenAIPolicy,
-    add_usage,
 )
+from agentgym_flow.policies.spending import USAGE, add_usage, new_usage
 from agentgym_flow.replay.stepping import step_again
 
 SUFFIX = ".unfinished"
@@ -221,8 +220,7 @@ def _row_of(policy_input: PolicyInput, output: PolicyOutput, spent: Mapping[str,
     said = [output.action, output.completion, _noted(policy_input, FAILED_REQUESTS)]
     row = {"at": _place_of(policy_input), "output": [*said, output.policy, output.cut, output.truncated_by, *logprobs]}
     notes = {key: told for key in (TOOL_CALLS, REASONING) if (told := _noted(policy_input, key))}
-    usage = policy_input.episode.meta.get(USAGE, {})
-    new = {name: value - spent.get(name, 0) for name, value in usage.items() if value != spent.get(name, 0)}
+    new = new_usage(policy_input, spent)
     return row | ({"notes": notes} if notes else {}) | ({USAGE: new} if new else {})
 
 

@@ -19,6 +19,7 @@ from agentgym_flow.errors import BadResume, BadSetting, ExecutorFailed
 from agentgym_flow.play.groups import ERROR, EpisodeSpec, rollout
 from agentgym_flow.play.journal import Journal, Place, check_same, path_of
 from agentgym_flow.policies.base import AsyncPolicy, Policy
+from agentgym_flow.policies.spending import USAGE, LimitedPolicy, add_usage
 
 TRAIN_TASKS = 500
 """The default number of tasks of the split `train`. Of other splits, all tasks are played by default."""
@@ -66,6 +67,8 @@ class Play:
         file: the file to write, beside which a journal is kept; None to write nothing.
         replace: replace an existing file and journal.
         resume: continue a stopped run, if there is one.
+        max_tokens_total: the largest number of tokens of a model server's answers; None for no limit.
+        max_cost: the largest cost of these answers in dollars; None for no limit.
         on_plan: called once with the plan, before the first episode.
         on_episode: called with every episode as soon as it finishes.
     """
@@ -83,6 +86,8 @@ class Play:
     file: Path | None = None
     replace: bool = False
     resume: bool = False
+    max_tokens_total: int | None = None
+    max_cost: float | None = None
     on_plan: Callable[[EpisodePlan], None] | None = None
     on_episode: Callable[[Episode], None] | None = None
 
@@ -218,6 +223,10 @@ def _play(
         take(episode)
 
     player = play.policy if journal is None else journal.recording(play.policy)
+    if play.max_tokens_total is not None or play.max_cost is not None:
+        player = limited = LimitedPolicy(player, play.max_tokens_total, play.max_cost)
+        for episode in known.values():
+            add_usage(limited.spent, episode.meta.get(USAGE, {}))
     specs = [EpisodeSpec(plan.seed + task, task, n) for task, n in plan.places if (task, n) not in known]
     try:
         for episode in known.values():

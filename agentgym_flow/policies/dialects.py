@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from agentgym_flow._util.openai_access import ANTHROPIC_KEY_VARIABLE, KEY_VARIABLE, OPTIONAL, bearer
+from agentgym_flow._util.openai_access import ANTHROPIC_KEY_VARIABLE, KEY_VARIABLE, OPTIONAL, STRICT, bearer
 from agentgym_flow.prompts.tools import Tool, arguments_in
 
 Chat = Sequence[Mapping[str, Any]]
@@ -137,7 +137,11 @@ class OpenAIChat:
 class AnthropicMessages:
     """Anthropic's messages."""
 
-    path, key_variable, optional = "/messages", ANTHROPIC_KEY_VARIABLE, frozenset({"temperature", "tool_choice"})
+    path, key_variable, optional = (
+        "/messages",
+        ANTHROPIC_KEY_VARIABLE,
+        frozenset({"temperature", "tool_choice", STRICT}),
+    )
 
     def headers(self, key: str) -> Mapping[str, str]:
         """Return the headers that carry the key."""
@@ -162,7 +166,7 @@ class AnthropicMessages:
         body["messages"] = messages
         if tools:
             body["tools"] = [
-                {"name": name, "description": tool.description, "input_schema": tool.schema}
+                {"name": name, "description": tool.description, "input_schema": tool.schema, STRICT: True}
                 for name, tool in tools.items()
             ]
             body["tool_choice"] = {"type": "auto", "disable_parallel_tool_use": True}
@@ -185,6 +189,7 @@ class AnthropicMessages:
     def reply(self, found: Any) -> Reply:
         """Read the body of an answer."""
         blocks, spent = found["content"], found.get("usage") or {}
+        thought = spent.get("output_tokens_details") or {}
         cached = _count(spent.get("cache_read_input_tokens"))
         read = _count(spent.get("input_tokens")) + cached + _count(spent.get("cache_creation_input_tokens"))
         calls = [one for one in blocks if one["type"] == "tool_use"]
@@ -193,7 +198,7 @@ class AnthropicMessages:
             calls=[_call(number, one.get("id"), one.get("name"), one.get("input")) for number, one in enumerate(calls)],
             reasoning="".join(_said(one.get("thinking")) for one in blocks if one["type"] == "thinking"),
             cut=found.get("stop_reason") in ("max_tokens", "model_context_window_exceeded"),
-            usage=_usage(read, cached, spent.get("output_tokens"), 0) if spent else {},
+            usage=_usage(read, cached, spent.get("output_tokens"), thought.get("thinking_tokens")) if spent else {},
             items=[one for one in blocks if one != {"type": "text", "text": ""}],
         )
 
@@ -202,7 +207,7 @@ class OpenAIResponses:
     """OpenAI's responses."""
 
     path, key_variable = "/responses", KEY_VARIABLE
-    optional = frozenset({"temperature", "parallel_tool_calls"})
+    optional = frozenset({"temperature", "parallel_tool_calls", STRICT})
     headers = staticmethod(bearer)
 
     def request(
@@ -263,7 +268,7 @@ DIALECTS: Mapping[str, Dialect] = {
 
 
 def _function(name: str, tool: Tool) -> dict[str, Any]:
-    return {"name": name, "description": tool.description, "parameters": tool.schema, "strict": True}
+    return {"name": name, "description": tool.description, "parameters": tool.schema, STRICT: True}
 
 
 def _call(number: int, identity: object, name: object, arguments: object) -> ToolCall:

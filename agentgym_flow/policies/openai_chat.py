@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -23,6 +24,7 @@ from agentgym_flow.episodes import PolicyOutput
 from agentgym_flow.errors import BadSetting, ServerDown, UnknownOption, shown
 from agentgym_flow.policies.base import CONTEXT, NO_ANSWER, PolicyInput
 from agentgym_flow.policies.dialects import DIALECTS, MalformedAnswer, Reply, ToolCall, numbers_in
+from agentgym_flow.policies.spending import USAGE, Prices, add_usage
 from agentgym_flow.prompts import CONVERSATION, LAYOUTS, TURN, template_for, tools_for
 from agentgym_flow.prompts.tools import NO_CALL, called
 from agentgym_flow.prompts.types import ConversationTemplate, TranscriptTemplate
@@ -39,9 +41,6 @@ TOOL_CALLS = "tool_calls"
 REASONING = "reasoning"
 """The key of `Episode.meta` with the reasoning by turn that the server separated from the answer."""
 
-USAGE = "usage"
-"""The key of `Episode.meta` with the tokens, cut answers and seconds of the episode's requests."""
-
 NOT_EXECUTED = "not executed: only the first call of a turn is"
 """The answer to further calls of a turn."""
 
@@ -56,9 +55,9 @@ class OpenAIPolicy:
     `OPENAI_API_KEY`; local servers need none.
 
     If a server rejects `max_tokens` with status 400, the limit is sent as `max_completion_tokens`. If it rejects
-    another optional field (`temperature`, `parallel_tool_calls`, `tool_choice`) and names it, the field is no longer
-    sent; `remarks` says so. If it says that the messages are longer than the
-    model's context, the episode is truncated (`truncated_by` in `episode.meta`).
+    another optional field (`temperature`, `parallel_tool_calls`, `tool_choice`, `strict`) and names it, the field is no
+    longer sent, as `remarks` reports. If it says that the messages are longer than the model's context, the episode is
+    truncated (`truncated_by` in `episode.meta`).
 
     A model acts by calling a tool if `tools` is set. The first call of a turn is played, and further ones are answered
     with `NOT_EXECUTED`. If that call has malformed JSON, an unknown name or bad arguments, or there is no call, the
@@ -90,6 +89,7 @@ class OpenAIPolicy:
             Only in dialect `chat`.
         chat_template_kwargs: settings of the model's chat template, such as `{"enable_thinking": False}`, for servers
             that support them, such as vLLM. Only in dialect `chat`.
+        prices: a file with the prices of models (`spending.Prices.read`); `episode.meta["usage"]` then has the `cost`.
         timeout: the timeout of a request in seconds.
         max_retries: the number of retries after a temporary failure (timeout, 429, 5xx).
         concurrency: the largest number of concurrent requests.
@@ -130,6 +130,7 @@ class OpenAIPolicy:
         max_tokens: int = 512,
         logprobs: bool = False,
         chat_template_kwargs: Mapping[str, Any] | None = None,
+        prices: str | os.PathLike[str] | None = None,
         timeout: float = 60.0,
         max_retries: int = 2,
         concurrency: int = 32,
@@ -171,6 +172,7 @@ class OpenAIPolicy:
         how: dict[str, Any] = {"path": spoken.path, "headers": spoken.headers, "optional": spoken.optional}
         self._server = ChatEndpoint(url, patience=check_patience(patience), **how)
         self._tools, self._offered = tools_for(env_id), tools
+        self._prices = None if prices is None else Prices.read(prices, model)
         self._unasked = 0  # calls in place of texts
         self.settings: dict[str, Any] = {"template": self.template.name}
         self.settings |= {"temperature": temperature, "max_tokens": max_tokens}
@@ -274,7 +276,8 @@ class OpenAIPolicy:
             _note(policy_input, REASONING, text=reply.reasoning)
         if reply.usage:
             spent = {**reply.usage, "cut": int(reply.cut), "seconds": round(seconds, 3)}
-            add_usage(policy_input.episode.meta.setdefault(USAGE, {}), spent)
+            price = {} if self._prices is None else {"cost": self._prices.cost(reply.usage)}
+            add_usage(policy_input.episode.meta.setdefault(USAGE, {}), {**spent, **price})
         if reply.items:
             self._items[id(policy_input.episode)] = len(policy_input.episode.turns), reply.items
         return PolicyOutput(self._action(reply, policy_input), completion=reply.text, cut=reply.cut)
@@ -334,12 +337,6 @@ class OpenAIPolicy:
 def _note(policy_input: PolicyInput, key: str, **what: Any) -> None:
     """Note something about the present turn in the meta data of the episode."""
     policy_input.episode.meta.setdefault(key, []).append({"turn": len(policy_input.episode.turns), **what})
-
-
-def add_usage(total: dict[str, Any], more: Mapping[str, float]) -> None:
-    """Add what requests took to a total, name by name. Sums do not depend on the order, up to a billionth."""
-    for name, value in more.items():
-        total[name] = round(total.get(name, 0) + value, 9)
 
 
 _KINDS = {

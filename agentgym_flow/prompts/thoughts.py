@@ -26,7 +26,7 @@ PAIRS = (
     ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),  # gpt-oss
     ("\u25c1think\u25b7", "\u25c1/think\u25b7"),  # Kimi-VL
 )
-"""The delimiters of thoughts: opening and closing. Models with others: `agentgym_flow.training.chat_template`."""
+"""The delimiters of thoughts: opening and closing. Models with others: `agentgym_flow.training.conversation`."""
 
 OPEN_THOUGHT, CLOSE_THOUGHT = PAIRS[0]
 """The delimiters that the prompts ask for."""

@@ -56,6 +56,9 @@ DIGITS = (*(str(digit) for digit in range(10)), *(f"+{digit}" for digit in range
 FIXED = (*INDICES, *MARKS, *DIGITS)
 """The words of every vocabulary. Of these, only digits can come from texts."""
 
+VOCABULARY = "vocabulary"
+"""The entry of the `config.json` of weights with their words, in the order of their tokens."""
+
 _PARTS = re.compile(r"[^\W\d_]+(?:['_-][^\W\d_]+)*|\d|[^\w\s]|_")
 _LINE = re.compile(r"[-+=_|]{3,}")
 _AROUND = ".,;:!?()\"'"

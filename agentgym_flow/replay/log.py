@@ -18,7 +18,7 @@ import numpy as np
 
 from agentgym_flow.core import check_integer
 from agentgym_flow.episodes import Episode, LogLimits, raw_lines
-from agentgym_flow.errors import BadLog, BadSetting, SandboxUnavailable
+from agentgym_flow.errors import BadLog, SandboxUnavailable
 from agentgym_flow.replay.stepping import Divergence
 from agentgym_flow.replay.workers import LineChecker, LinePlan, LinePosition, LineResult
 from agentgym_flow.sandbox.verdict import Level, Machine
@@ -57,8 +57,9 @@ def verify_log(
 
     Raises:
         BadLog: the file does not exist.
-        BadSetting: `jobs` or `expect` is invalid, or `require_sandbox` is combined with `jobs=0` or `fetch`.
-        SandboxUnavailable: the sandbox is required, and this machine cannot build it; the message says what is missing.
+        BadSetting: `jobs` or `expect` is invalid.
+        SandboxUnavailable: the sandbox is required, and this machine cannot build it, or `jobs=0` or `fetch` does
+            without it; the message says what is missing.
     """
     if not Path(path).exists():
         raise BadLog(f"there is no log at {path}")
@@ -69,7 +70,7 @@ def verify_log(
     else:
         processes = check_integer("jobs", jobs, 0)
     if require_sandbox and (fetch or not processes):
-        raise BadSetting("the sandbox is required, so leave out fetch, and use jobs of 1 or more")
+        raise SandboxUnavailable("The sandbox is required: leave out fetch, and use jobs of 1 or more.")
     if require_sandbox and sys.platform != "linux":
         raise SandboxUnavailable(f"The sandbox of verification is required and needs Linux, not {sys.platform}.")
     limits = limits or LogLimits()

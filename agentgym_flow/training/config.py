@@ -23,7 +23,7 @@ from agentgym_flow.prompts import CONVERSATION, LAYOUTS, TURN
 from agentgym_flow.rewards.credit import CREDIT, OFFICIAL_READS, credit_function, settings_of
 from agentgym_flow.rewards.credit.comparison import Advantages, check_penalty
 from agentgym_flow.rewards.structure import WORKFLOW, StructureScore
-from agentgym_flow.training.chat_template import checked_date
+from agentgym_flow.training.conversation import checked_date
 from agentgym_flow.training.main_settings import NOT_USED
 from agentgym_flow.training.off_policy import Bounds
 from agentgym_flow.training.processes import isolated_state, processes, share_out

@@ -25,9 +25,8 @@ from agentgym_flow.episodes import EpisodeRecorder
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.prompts import TURN, ConversationTemplate, PromptTemplate
-from agentgym_flow.training.chat_template import checked_date, write_date, write_settings
 from agentgym_flow.training.config import TRANSFORMERS, Configs
-from agentgym_flow.training.conversation import Conversation
+from agentgym_flow.training.conversation import Conversation, checked_date, write_date, write_settings
 from agentgym_flow.training.memory import LAYOUTS, Memory, config_of, memory
 from agentgym_flow.training.models import is_own_model, load_model, load_tokenizer
 from agentgym_flow.training.policy import prompt_text, prompt_tokens

@@ -17,11 +17,12 @@ from agentgym_flow.generation.transformers_generator import ROWS, TransformersGe
 from agentgym_flow.generation.weights import has_adapter
 from agentgym_flow.leaderboard.submission import ABOUT, Submission
 from agentgym_flow.prompts import TURN, PromptTemplate, TextTemplate, template_for
-from agentgym_flow.training.chat_template import NONE, checked_date, is_plain, reads_clock, write_date
+from agentgym_flow.training.conversation import NONE, checked_date, is_plain, reads_clock, write_date
 from agentgym_flow.training.models import is_language_model, load_model, quiet
 from agentgym_flow.training.policy import ModelPolicy, check_vocabulary, pad_token
 from agentgym_flow.training.run_config import DTYPES, mapping
 from agentgym_flow.training.run_folder import CONFIG
+from agentgym_flow.training.tiny import known_words
 
 MAX_TOKENS = 512
 """The longest completion, in tokens, in prompt templates without their own vocabulary."""
@@ -88,6 +89,8 @@ def local_policy(
         raise UnknownOption.among(chat_template, [NONE], "chat_template replaces that of the model.")
     model, tokenizer = load_model(folder, prompts, dtype=dtype, chat_template=chat_template)
     check_vocabulary(model, tokenizer)
+    if getattr(prompts, "vocabulary", ()):
+        prompts, _ = known_words(model.config.to_dict(), prompts)
     date = checked_date(run.get("date") if date is None else date)
     write_date(tokenizer, date)
     model = model.eval().to("cuda" if torch.cuda.is_available() else "cpu")

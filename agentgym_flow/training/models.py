@@ -24,9 +24,9 @@ from agentgym_flow._util.importing import find_modules_here, imported
 from agentgym_flow.errors import AgentGymFlowError, BadSetting, MissingExtra, UnknownOption
 from agentgym_flow.generation.weights import has_adapter
 from agentgym_flow.prompts import PromptTemplate
-from agentgym_flow.training.chat_template import write_plain
+from agentgym_flow.training.conversation import write_plain
 from agentgym_flow.training.run_folder import writing
-from agentgym_flow.training.tiny import TINY, tiny_model, word_tokenizer
+from agentgym_flow.training.tiny import TINY, known_words, tiny_model, word_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -126,7 +126,7 @@ def load_model(
 
     For a folder with LoRA adapters, the adapters on their base model; for a GGUF file, its weights, dequantised. A
     tokenizer without a chat template gets a plain one, see `write_plain` for this and `chat_template`. A folder without
-    a tokenizer, such as `policy/` of a leaderboard entry, has the words of the template, if it has as many. For
+    a tokenizer, such as `policy/` of a leaderboard entry, has the `known_words` of its configuration. For
     `module:function`, what the user's function returns when called with the prompt template and the keyword argument
     `seed`. Weights are converted to `dtype`, adapters to float32.
 
@@ -173,8 +173,8 @@ def load_model(
     if len(tokenizer) > len(tokenizer.added_tokens_decoder):
         return model, tokenizer
     # The folder has no tokenizer, and Transformers has made one that has only special tokens.
-    vocabulary = getattr(template, "vocabulary", ())
-    tokenizer = word_tokenizer(vocabulary) if vocabulary else None
+    has_words = bool(getattr(template, "vocabulary", ()))
+    tokenizer = word_tokenizer(known_words(model.config.to_dict(), template)[1]) if has_words else None
     if tokenizer is None or len(tokenizer) != model.config.get_text_config().vocab_size:
         raise BadSetting(f"{name} has no tokenizer: save it there, or use the prompt template of its training")
     return model, tokenizer

@@ -24,9 +24,8 @@ from agentgym_flow.generation.transformers_generator import TransformersGenerato
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.policies.base import CONTEXT, NO_ANSWER, session
 from agentgym_flow.prompts import CONVERSATION, LAYOUTS, TURN, IndexTemplate, PromptTemplate, TextTemplate
-from agentgym_flow.training.chat_template import ThoughtStyle, is_plain, thought_style
 from agentgym_flow.training.config import SERVERS, VLLM, AgentConfig
-from agentgym_flow.training.conversation import Conversation, check_words
+from agentgym_flow.training.conversation import Conversation, ThoughtStyle, check_words, is_plain, thought_style
 from agentgym_flow.training.processes import Processes
 
 if TYPE_CHECKING:

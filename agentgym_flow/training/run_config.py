@@ -17,7 +17,7 @@ from agentgym_flow.data import DataSet, resolve
 from agentgym_flow.envs import DEFAULT_ENV, make_text_env
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.prompts import PromptTemplate, SettingsTemplate, WordTemplate, template_for
-from agentgym_flow.training.chat_template import NONE
+from agentgym_flow.training.conversation import NONE
 from agentgym_flow.training.models import ALL_LINEAR, is_adapter, is_gguf
 from agentgym_flow.training.tiny import TINY, collect_vocabulary
 

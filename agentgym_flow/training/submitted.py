@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,14 +26,13 @@ from transformers import GPT2LMHeadModel
 from agentgym_flow.core import Stream, check_positive
 from agentgym_flow.episodes import EpisodeRecorder, read_log
 from agentgym_flow.errors import BadSetting, BadSubmission, UnknownTemplate
-from agentgym_flow.leaderboard.submission import VOCABULARY
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.policies.openai_chat import LOGPROBS
 from agentgym_flow.prompts import TURN, PromptTemplate, template_for
 from agentgym_flow.replay.stepping import step_again
 from agentgym_flow.training.policy import ModelPolicy, prompt_text, prompt_tokens
-from agentgym_flow.training.tiny import SPECIAL, gpt2_config, word_tokenizer
+from agentgym_flow.training.tiny import gpt2_config, known_words, word_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -74,7 +73,7 @@ def submitted_policy(
     Args:
         env_id: the environment to play.
         template_name: a prompt template of the environment with a fixed vocabulary, such as `compact`.
-        config: the content of `config.json`; only `model_type`, `VOCABULARY` and the entries of `SHAPE` are read.
+        config: the content of `config.json`; only `model_type`, `vocabulary` and the entries of `SHAPE` are read.
         weights: the bytes of a safetensors file.
         temperature: the sampling temperature.
         greedy: take the most likely token.
@@ -97,8 +96,11 @@ def submitted_policy(
         raise BadSubmission(
             f"prompt: prompt template {template_name!r} has no fixed vocabulary, so its tokens are unknown"
         )
-    template, words = words_of(config, template)
-    tokenizer = word_tokenizer(words)
+    try:
+        template, words = known_words(config, template)
+        tokenizer = word_tokenizer(words)
+    except BadSetting as error:
+        raise BadSubmission(f"config.json: {error}") from None
     model = GPT2LMHeadModel(gpt2_config(tokenizer, **_shape(config, len(tokenizer))))
     _load(model, weights)
     try:
@@ -113,23 +115,6 @@ def submitted_policy(
         )
     except BadSetting as error:  # such as a layout that the prompt template does not have
         raise BadSubmission(f"the policy cannot play the track: {error}") from None
-
-
-def words_of(config: Mapping[str, Any], template: Any) -> tuple[PromptTemplate, Sequence[str]]:
-    """Return the version of a prompt template that the weights know, and their words.
-
-    Without the entry `VOCABULARY`, which older entries lack, the number of words tells the version. Raises
-    `BadSubmission`.
-    """
-    versions = (template, *getattr(template, "earlier", ()))
-    words = config.get(VOCABULARY)
-    if words is None:
-        size = config.get("vocab_size")
-        known = [one for one in versions if len(one.vocabulary) + len(SPECIAL) == size]
-        return (known or versions)[0], (known or versions)[0].vocabulary
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise BadSubmission(f"config.json: {VOCABULARY} must be a list of words")
-    return next((one for one in versions if list(one.vocabulary) == words), template), words
 
 
 def _shape(config: Mapping[str, Any], words: int) -> dict[str, int]:
@@ -245,7 +230,7 @@ def rescore(
         temperature: the sampling temperature of the entry, at which tokens are drawn.
         data: paths of official data by name.
 
-    Raises `BadSetting` if `share` is not in (0, 1].
+    Raises `BadSetting` if `share` is not in (0, 1], or a log-probability of the model is not finite.
     """
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
         raise BadSetting(f"share must be above 0 and at most 1, got {share!r:.60}")
@@ -269,6 +254,8 @@ def rescore(
         total, compared = total + sum(apart), compared + len(apart)
     check_positive("the number of turns", turns)
     surprise = excess / math.sqrt(variance) if variance else 0.0
+    if not math.isfinite(total + surprise):
+        raise BadSetting("the model's log-probabilities are not finite: choose another dtype")
     return RescoredShare(turns, agreed, other, total / max(1, compared), surprise)
 
 

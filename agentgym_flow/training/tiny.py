@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -24,7 +25,8 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, PolicyOutput
-from agentgym_flow.prompts import FIXED, words_of
+from agentgym_flow.prompts import FIXED, PromptTemplate, words_of
+from agentgym_flow.prompts.words import VOCABULARY
 
 # ---------------------------------------------------------------- the model
 TINY = "tiny"
@@ -86,6 +88,28 @@ def tiny_model(tokenizer: PreTrainedTokenizerFast, *, seed: int = 0) -> GPT2LMHe
 
 
 # ---------------------------------------------------------------- its vocabulary
+def known_words(config: Mapping[str, Any], template: PromptTemplate) -> tuple[PromptTemplate, Sequence[str]]:
+    """Return the version of a prompt template that weights know, and their words.
+
+    Without the entry `VOCABULARY`, the number of words tells the version: the newest one if none has as many.
+
+    Args:
+        config: the `config.json` of the weights.
+        template: a prompt template with a vocabulary.
+
+    Raises `BadSetting` if the entry is not a list of words.
+    """
+    versions: list[Any] = [template, *getattr(template, "earlier", ())]
+    words = config.get(VOCABULARY)
+    if words is None:
+        size = config.get("vocab_size")
+        known = [one for one in versions if len(one.vocabulary) + len(SPECIAL) == size]
+        return (known or versions)[0], (known or versions)[0].vocabulary
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise BadSetting(f"{VOCABULARY} must be a list of words")
+    return next((one for one in versions if list(one.vocabulary) == words), template), words
+
+
 TASKS = 60
 """Training tasks to play."""
 

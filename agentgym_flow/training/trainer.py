@@ -33,10 +33,17 @@ from agentgym_flow.prompts import TURN, PromptTemplate, valid_turns
 from agentgym_flow.rewards.credit import WEIGHTS
 from agentgym_flow.rewards.credit.comparison import penalise_invalid
 from agentgym_flow.training._trl import RowTrainer, UpdateClock
-from agentgym_flow.training.chat_template import checked_date, reads_clock, write_date, write_settings
 from agentgym_flow.training.config import AgentConfig, check_device, check_environment, check_source
 from agentgym_flow.training.config_file import lasting_settings
-from agentgym_flow.training.group_source import GroupSource, OwnRollout, TaskReplay
+from agentgym_flow.training.conversation import checked_date, reads_clock, write_date, write_settings
+from agentgym_flow.training.group_source import (
+    GroupSource,
+    OwnRollout,
+    TaskReplay,
+    TrainingOutcomes,
+    outcome_metrics,
+    without_lost,
+)
 from agentgym_flow.training.loss import (
     batch_logprobs,
     completion_logprobs,
@@ -46,7 +53,6 @@ from agentgym_flow.training.loss import (
 )
 from agentgym_flow.training.off_policy import Mismatch, corrected, staleness
 from agentgym_flow.training.optim import linear_decay, muon_of
-from agentgym_flow.training.outcomes import TrainingOutcomes, outcome_metrics, without_lost
 from agentgym_flow.training.policy import (
     check_answers,
     check_vocabulary,
@@ -160,6 +166,8 @@ class AgentTrainer(RowTrainer):
             callbacks=list(callbacks),
             optimizers=(muon_of(model, args), None),
         )
+        # Whether passes may be split by length: several processes must make equal numbers of them.
+        self._alone = bool(self.accelerator.num_processes == 1)
         envs = EnvPool(make_env, keep=args.info_keys)
         self.source = source or OwnRollout(self.policy, envs, tasks, args, self._processes, self.frozen_model)
         self.remove_callback(PrinterCallback)  # metrics are shown and stored by our callbacks
@@ -404,15 +412,9 @@ class AgentTrainer(RowTrainer):
         tokens, positions = self._over_processes(torch.tensor(counts))
         self.record({"padding": 1 - tokens / positions})
 
-    @property
-    def _alone(self) -> bool:
-        """Whether passes may be split by length: several processes must make equal numbers of them."""
-        return bool(self.accelerator.num_processes == 1)
-
     def _over_processes(self, values: torch.Tensor) -> list[float]:
         """Return the sums of `values` over all processes."""
-        summed: list[float] = self.accelerator.reduce(values.to(self.accelerator.device), reduction="sum").tolist()
-        return summed
+        return [*self.accelerator.reduce(values.to(self.accelerator.device), reduction="sum").tolist()]
 
     def _row_loss(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
         if self.reference is None:

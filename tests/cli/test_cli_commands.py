@@ -254,6 +254,7 @@ def test_view_groups_attempts_and_shows_what_only_the_log_knows(run):
     for told in ("expert in 30% of the steps, else random", "boxes=1", "max_steps=20", ">seeds<"):
         assert told in summary
     assert "pass^k" in summary
+    assert "failures" in summary
     assert "best of k (oracle)" in summary
 
 
@@ -262,7 +263,9 @@ def test_evaluate_tells_what_several_attempts_reach(run):
     words = " ".join(run(*play).stdout.split())
     assert re.search(r"pass@k k=2: [\d.]+% \[.*; k=3: .* pass\^k k=2: .* best of k \(oracle\) k=2: ", words)
     assert [one["k"] for one in json.loads(run(*play, "--json").stdout)["at_k"]] == [2, 3]
-    assert "pass@k" not in run("evaluate", "sokoban", "--episodes", 6).stdout
+    once = run("evaluate", "sokoban", "--episodes", 6).stdout
+    assert "pass@k" not in once
+    assert re.search(r"failures +\d+ (stuck box|step budget|loop)", once)
 
 
 def test_view_marks_a_log_that_differs(run):
@@ -823,3 +826,67 @@ def test_train_without_the_extra_names_it(run, monkeypatch):
     result = run("train", "rewardflow")
     assert result.exit_code == 2
     assert "agentgym_flow[train]" in result.stderr
+
+
+# ---------------------------------------------------------------- rescore
+def test_rescore_gives_old_episodes_another_reward(run):
+    run("demo")
+    before = Path("demo.jsonl").read_bytes()
+    Path("my_rewards.py").write_text(
+        "def brevity(episode):\n    return 1 / len(episode.turns) if episode.success else 0\n"
+        "def steps(episode):\n    return [float(turn.action_valid) for turn in episode.turns]\n"
+        "def wrong(episode):\n    return 'much'\n"
+        "def failing(episode):\n    raise KeyError('x')\n"
+    )
+    episodes = list(read_log("demo.jsonl"))
+    expected = [1 / len(one.actions) if one.success else 0 for one in episodes]
+    result = run("rescore", "demo.jsonl", "--reward", "my_rewards:brevity", "--out", "new.jsonl")
+    assert result.exit_code == 0
+    assert re.search(rf"mean return, my_rewards:brevity: {sum(expected) / 8:.4f} \[", result.stdout)
+    rows = [json.loads(line) for line in Path("new.jsonl").read_text().splitlines()]
+    assert [row["return"] for row in rows] == expected
+    assert [len(row["rewards"]) for row in rows] == [len(one.actions) for one in episodes]
+    native = sum(sum(one.rewards) for one in episodes) / 8
+    for reward, mean in (
+        ("native", native),
+        ("success", 0.5),
+        ("score", 0.5),
+        ("my_rewards:steps", sum(len(one.actions) for one in episodes) / 8),
+    ):
+        figures = json.loads(run("rescore", "demo.jsonl", "--reward", reward, "--json").stdout)
+        assert figures[reward]["mean_return"] == pytest.approx(mean)
+        assert figures["native"]["mean_return"] == pytest.approx(native)
+    shaped = json.loads(run("rescore", "demo.jsonl", "--reward", "rewardflow", "--json").stdout)
+    assert shaped["rewardflow"]["mean_return"] > native, "half of the episodes end at potential 1"
+    assert Path("demo.jsonl").read_bytes() == before
+    for reward, told in (
+        ("rewardflo", "Did you mean 'rewardflow'"),
+        ("my_rewards:brevit", "Did you mean 'brevity'"),
+        ("my_rewards:wrong", "must return a number"),
+        ("my_rewards:failing", "raised KeyError: 'x' (my_rewards.py, line 8)"),
+        ("structure", "workflow"),
+    ):
+        failed = run("rescore", "demo.jsonl", "--reward", reward)
+        assert (failed.exit_code, told in " ".join(failed.stderr.split())) == (2, True), failed.stderr
+    assert run("rescore", "demo.jsonl", "--reward", "native", "--out", "new.jsonl").exit_code == 2, "not overwritten"
+
+
+def test_rescore_leaves_out_what_does_not_replay(run):
+    run("demo")
+    lines = Path("demo.jsonl").read_text().splitlines()
+    row = json.loads(lines[2])
+    row["rewards"][0] += 1
+    lines[2] = json.dumps(row)
+    Path("other.jsonl").write_text("\n".join(lines) + "\n")
+    result = run("rescore", "other.jsonl", "--reward", "success", "--json")
+    assert result.exit_code == 1
+    assert {"episodes": 7, "left_out": 1}.items() <= json.loads(result.stdout).items()
+    assert "line 3" in result.stderr
+
+
+def test_rescore_judges_designs_of_workflows(run):
+    run("evaluate", "Canvas-v0", "-p", "scripted", "--episodes", 3, "--log", "run.jsonl")
+    for name in ("structure", "structure:paper", "structure:upstream"):
+        figures = json.loads(run("rescore", "run.jsonl", "--reward", name, "--json").stdout)
+        assert -1 <= figures[name]["mean_return"] <= 1
+        assert figures["native"]["mean_return"] > 0

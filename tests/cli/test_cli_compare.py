@@ -64,3 +64,20 @@ def test_step_budgets_must_be_equal(logs: Path) -> None:
     status, told = run("compare", logs / "expert.jsonl", longer)
     assert status == 2
     assert "the step budgets differ, [20, 30]" in told
+
+
+def test_failures_are_counted_by_reason(logs: Path) -> None:
+    status, told = run("compare", logs / "expert.jsonl", logs / "random.jsonl", "--failures")
+    assert status == 0
+    rows = [line.split() for line in told.partition("failed by")[2].splitlines()[1:] if line.strip()]
+    counts = {" ".join(words[:-3]): words[-3:] for words in rows}
+    assert counts["stuck box"][0] == "0"
+    assert int(counts["stuck box"][1]) > 0
+    assert all(one[0] == "0" and one[2] == f"-{one[1]}" for one in counts.values())
+
+
+def test_failures_count_what_does_not_replay(logs: Path) -> None:
+    line, *rest = (logs / "random.jsonl").read_text("utf-8").splitlines()
+    changed = logs / "changed.jsonl"
+    changed.write_text("\n".join([line.replace('"digest":"', '"digest":"0', 1), *rest]) + "\n", "utf-8")
+    assert "not replayed" in run("compare", logs / "random.jsonl", changed, "--failures")[1]

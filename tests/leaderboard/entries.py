@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import date
 from functools import cache
 from pathlib import Path
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episodes import LoggedEpisode
+from agentgym_flow.leaderboard.ci import Decision, Repository, decide
+from agentgym_flow.leaderboard.files import ROOT, SUBMISSIONS
 from agentgym_flow.leaderboard.submission import ABOUT, LOG, README
 from agentgym_flow.leaderboard.track import Track, make_track
 from agentgym_flow.play import rollout
@@ -18,6 +23,9 @@ from agentgym_flow.policies import ExpertPolicy, Policy, RandomPolicy
 
 TRACK = "sokoban-small"
 PLACE = TRACK, "2026-11-23-expert"
+ENTRY = f"{ROOT}/{SUBMISSIONS}/{PLACE[0]}/{PLACE[1]}"
+DAY = date(2026, 11, 24)
+"""A day on which an entry of `PLACE` is not too old."""
 
 YAML = f"""\
 schema: agentgym_flow.submission/1
@@ -79,6 +87,39 @@ def board(root: Path) -> Path:
     (root / "tracks").mkdir(parents=True, exist_ok=True)
     track().write(root / "tracks" / f"{TRACK}.json")
     return root
+
+
+class Git:
+    """A repository with a board on its branch `main`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir()
+        self.run("init", "-q", "-b", "main")
+        board(path / ROOT)
+        write(path, {"README.md": b"# Ours\n"})
+        self.commit()
+
+    def run(self, *words: str) -> str:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+        return subprocess.run(["git", *who, *words], cwd=self.path, check=True, capture_output=True, text=True).stdout
+
+    def commit(self, message: str = "a change") -> None:
+        self.run("add", "-A")
+        self.run("commit", "-q", "--allow-empty", "-m", message)
+
+    def branch(self, change: Callable[[], object], name: str = "theirs") -> str:
+        self.run("checkout", "-q", "-b", name, "main")
+        change()
+        self.commit()
+        self.run("checkout", "-q", "main")
+        return name
+
+    def decide(self, name: str = "theirs", account: str | None = None, today: date = DAY) -> Decision:
+        return decide(Repository(self.path), "main", name, jobs=0, account=account, today=today)
+
+    def add(self, content: dict[str, bytes], folder: str = ENTRY) -> Path:
+        return write(self.path / folder, content)
 
 
 def edited(number: int, **fields: object) -> list[str]:

@@ -3,57 +3,29 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
-import subprocess
+import sys
 from collections.abc import Callable
+from datetime import UTC, date, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from entries import PLACE, TRACK, board, files, lines, packed, write
+from entries import ENTRY, PLACE, TRACK, YAML, Git, files, lines, packed, track, write
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.leaderboard.ci import Decision, Repository, decide
+from agentgym_flow.leaderboard import ci
+from agentgym_flow.leaderboard.ci import Decision
 from agentgym_flow.leaderboard.files import ROOT
-from agentgym_flow.leaderboard.verdict import SubmissionVerdict
+from agentgym_flow.leaderboard.season import new_season
+from agentgym_flow.leaderboard.submission import ABOUT
+from agentgym_flow.leaderboard.verdict import Mean, SubmissionVerdict
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-
-ENTRY = f"{ROOT}/submissions/{PLACE[0]}/{PLACE[1]}"
-
-
-class Git:
-    """A repository with a board on its branch `main`."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        path.mkdir()
-        self.run("init", "-q", "-b", "main")
-        board(path / ROOT)
-        write(path, {"README.md": b"# Ours\n"})
-        self.commit()
-
-    def run(self, *words: str) -> None:
-        who = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
-        subprocess.run(["git", *who, *words], cwd=self.path, check=True, capture_output=True)
-
-    def commit(self) -> None:
-        self.run("add", "-A")
-        self.run("commit", "-q", "--allow-empty", "-m", "a change")
-
-    def branch(self, change: Callable[[], object], name: str = "theirs") -> str:
-        self.run("checkout", "-q", "-b", name, "main")
-        change()
-        self.commit()
-        self.run("checkout", "-q", "main")
-        return name
-
-    def decide(self, name: str = "theirs") -> Decision:
-        return decide(Repository(self.path), "main", name, jobs=0)
-
-    def add(self, content: dict[str, bytes], folder: str = ENTRY) -> Path:
-        return write(self.path / folder, content)
 
 
 @pytest.fixture
@@ -148,6 +120,95 @@ def test_an_entry_stays_as_it_is(git: Git) -> None:
     assert "already exists" in git.decide("extended").refused
 
 
+def test_a_branch_with_several_merge_bases_is_refused(git: Git) -> None:
+    """It takes main without its new file, and main takes the branch: from one of two bases only the entry is new."""
+    git.branch(lambda: None)
+    write(git.path, {"more.md": b"more"})
+    git.commit()
+    git.run("tag", "before")
+    git.run("merge", "-q", "-m", "theirs", "theirs")
+    git.run("checkout", "-q", "theirs")
+    git.run("merge", "-q", "-s", "ours", "-m", "main without its file", "before")
+    git.add(files())
+    git.commit()
+    git.run("checkout", "-q", "main")
+    decision = git.decide()
+    assert "have 2 merge bases instead of one" in decision.refused
+    git.run("checkout", "-q", "--orphan", "alone")
+    git.add(files())
+    git.commit()
+    git.run("checkout", "-q", "main")
+    assert "have 0 merge bases instead of one" in git.decide("alone").refused
+
+
+def test_what_a_merge_changes_is_judged(git: Git) -> None:
+    git.branch(lambda: git.add(files()))
+    git.branch(lambda: git.add(files() | {"README.md": b"Another\n"}), "other")
+    git.branch(lambda: git.add(files(), f"{ROOT}/submissions/{TRACK}/2026-11-24-late"), "late")
+    git.run("merge", "-q", "other")
+    assert "cannot be merged without conflicts" in git.decide().refused
+    git.run("cherry-pick", "late")
+    assert "adds 0 entries" in git.decide("late").refused, "it is already there"
+
+
+def test_an_older_git_is_named(git: Git, monkeypatch: pytest.MonkeyPatch) -> None:
+    git.branch(lambda: git.add(files()))
+    run = ci.subprocess.run
+
+    def old(command: list[str], **settings: object) -> object:
+        if "merge-tree" in command:
+            return SimpleNamespace(returncode=129, stdout=b"", stderr=b"usage: git merge-tree <base-tree> <branch1>")
+        return run(command, **settings)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(ci.subprocess, "run", old)
+    with pytest.raises(BadSetting, match=r"git 2\.38 or newer"):
+        git.decide()
+
+
+@pytest.mark.parametrize(("today", "ok"), [("11-21", False), ("11-22", True), ("11-30", True), ("12-01", False)])
+def test_an_entry_has_the_date_of_its_submission(git: Git, today: str, ok: bool) -> None:
+    git.branch(lambda: git.add(files()))
+    decision = git.decide(today=date.fromisoformat(f"2026-{today}"))
+    assert decision.ok == ok
+    assert ok or f"dated 2026-11-23, and today is 2026-{today}" in decision.refused
+
+
+def test_a_name_belongs_to_the_account_that_used_it_first(git: Git) -> None:
+    for account, when in (("alice", "2026-11-20T00:00:00Z"), ("bob", "2026-11-21T00:00:00Z")):
+        verdict = SubmissionVerdict("elsewhere/2026-11-20-expert", account=account, merged=when)
+        verdict.write(git.path / ROOT / f"verdicts/elsewhere/2026-11-20-expert-of-{account}.json")
+    git.commit()
+    git.branch(lambda: git.add(files()))
+    for account in ("bob", ""):
+        decision = git.decide(account=account)
+        assert not decision.ok
+        assert "'expert' belongs to account alice, which used it first" in decision.summary()
+    verdict = git.decide(account="alice").verdict
+    assert verdict is not None
+    assert (verdict.accepted, verdict.account) == (True, "alice")
+    assert git.decide().ok, "who asks without an account is not checked"
+    SubmissionVerdict("elsewhere/2026-11-19-expert").write(git.path / ROOT / "verdicts/elsewhere/2026-11-19-ours.json")
+    git.commit()
+    assert "'expert' belongs to this project" in git.decide(account="alice").summary()
+
+
+def test_what_is_said_about_tasks_after_the_merge_is_true(tmp_path: Path) -> None:
+    season, seed, secret = new_season("s1", "2026-01-01", "2026-12-31")
+    verdict = SubmissionVerdict(f"{TRACK}/2026-11-23-a", accepted=True, badge="reproduced", score=Mean(1, 1, 1))
+    verdict = replace(verdict, season="ab" * 32, rehearsal=True)
+
+    def said(about: SubmissionVerdict, name: str) -> str:
+        replace(track(), season=name).write(tmp_path / f"tracks/{TRACK}.json")
+        return Decision.on(about, tmp_path).summary()
+
+    season.opened(seed).write(tmp_path / "seasons/s1.json")
+    assert "After the merge it plays other tasks" in said(verdict, "s1")
+    season.opened(seed).closed(secret).write(tmp_path / "seasons/s1.json")
+    assert "These tasks are public, and they are those of the board." in said(verdict, "s1")
+    assert "These tasks are public" in said(verdict, "")
+    assert "tasks" not in said(replace(verdict, badge="replayed", season=""), "s1")
+
+
 def test_a_commit_that_is_not_there_is_refused(git: Git) -> None:
     for name in ("nothing", "--output=/tmp/x", "main:README.md"):
         with pytest.raises(BadSetting, match="git rev-parse"):
@@ -155,14 +216,37 @@ def test_a_commit_that_is_not_there_is_refused(git: Git) -> None:
 
 
 def test_the_command_writes_its_verdict_and_fails_when_it_refuses(git: Git, tmp_path: Path) -> None:
-    git.branch(lambda: git.add(files()))
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    about, folder = YAML.replace("2026-11-23", today).encode(), f"{ROOT}/submissions/{TRACK}/{today}-expert"
+    git.branch(lambda: git.add(files() | {ABOUT: about}, folder))
     line = ["leaderboard", "ci", "main", "theirs", "--repository", str(git.path), "--out", str(tmp_path / "out")]
-    result = CliRunner().invoke(app, [*line, "--jobs", "0"])
+    result = CliRunner().invoke(app, [*line, "--account", "Somebody", "--jobs", "0"])
     assert result.exit_code == 0, result.output
-    assert SubmissionVerdict.read(tmp_path / "out" / "verdict.json").accepted
+    verdict = SubmissionVerdict.read(tmp_path / "out" / "verdict.json")
+    assert (verdict.accepted, verdict.account) == (True, "somebody")
     assert "Accepted" in (tmp_path / "out" / "summary.md").read_text("utf-8")
-    git.branch(lambda: git.add(files(packed([]))), "worse")
+    git.branch(lambda: git.add(files(packed([])) | {ABOUT: about}, folder), "worse")
     line[3] = "worse"
     result = CliRunner().invoke(app, [*line, "--jobs", "0"])
     assert result.exit_code == 1
     assert "Refused" in result.output
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are bytes on Linux")
+def test_a_file_name_that_is_no_text_is_refused(git: Git, tmp_path: Path) -> None:
+    def add() -> None:
+        name = os.fsencode(git.add(files())) + b"/run\xff.py"
+        Path(os.fsdecode(name)).write_bytes(b"x")
+        os.chmod(name, 0o755)
+
+    git.branch(add)
+    line = ["leaderboard", "ci", "main", "theirs", "--repository", str(git.path), "--out", str(tmp_path / "out")]
+    assert CliRunner().invoke(app, line).exit_code == 1
+    assert "run\\udcff.py' must be a plain file" in (tmp_path / "out" / "summary.md").read_text("utf-8")
+
+
+def test_the_workflow_replays_nothing_without_the_sandbox() -> None:
+    workflow = (Path(__file__).parents[2] / ".github/workflows/leaderboard.yml").read_text("utf-8")
+    commands = re.findall(r"agentgym-flow leaderboard (?:ci|publish|render)\b[^&\n]*", workflow)
+    assert len(commands) >= 3
+    assert all("--require-sandbox" in command for command in commands), commands

@@ -17,7 +17,9 @@ BOARD = entries.BOARDS[0]
 
 @pytest.fixture
 def entry(tmp_path: Path) -> entries.LeaderboardEntry:
-    return next(one for one in entries.entries(BOARD, tmp_path / "work") if one.name == "tiny-grpo")
+    return next(
+        one for one in entries.entries(BOARD, "s0", tmp_path / "work", tmp_path / "boards") if one.name == "tiny-grpo"
+    )
 
 
 def make(entry: entries.LeaderboardEntry, folder: Path) -> None:
@@ -25,13 +27,28 @@ def make(entry: entries.LeaderboardEntry, folder: Path) -> None:
 
 
 def test_entries_of_sokoban_train_as_their_prompt_and_paper_say(tmp_path: Path) -> None:
-    for one in entries.entries(BOARD, tmp_path):
+    for one in entries.entries(BOARD, "s0", tmp_path, tmp_path):
         if one.train:
             configs = parse_configs([f"--credit={one.train[1]}", f"--env_id=agentgym_flow/{BOARD.env}", *one.train[4:]])
             run, agent = configs[0], configs[2]
             assert run.template == one.submit[one.submit.index("--prompt") + 1]
             assert agent.generation_batch_size == 256
             assert (agent.epsilon_high, agent.beta) == ((0.2, 0.005) if agent.credit == "cwrpo" else (0.28, 0.0))
+
+
+def test_submitted_weights_of_another_board_play_official_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Path(__file__).parents[2] / "leaderboards"
+    official = next(board for board in entries.BOARDS if board.track == "alfworld-unseen")
+    by_name = {one.name: one for one in entries.entries(official, "s0", tmp_path, root)}
+    assert {"reference-expert", "tiny-grpo", "tiny-rewardflow", "tiny-warm-start"} <= by_name.keys()
+    seen: list[tuple[str, ...]] = []
+    monkeypatch.setattr(entries, "_run", lambda *words: seen.append(words))
+    entries.make(official, by_name["tiny-rewardflow"], "s0", tmp_path, tmp_path)
+    assert [words[0] for words in seen] == ["evaluate", "submit"]
+    assert seen[0][4].startswith(f"hf:{root}/submissions/alfworld-s0/")
+    assert {"--badge", "replayed"} <= set(seen[1])
 
 
 @pytest.mark.parametrize(("status", "trained"), [("interrupted", True), ("finished", False)])

@@ -19,16 +19,18 @@ from entries import PLACE, YAML, board, files, track, write
 from msgspec.structs import replace
 from safetensors.torch import save
 
+from agentgym_flow import data as registry
 from agentgym_flow.cli.leaderboard import _policy
 from agentgym_flow.errors import BadSubmission, MissingExtra
 from agentgym_flow.leaderboard.files import track_file
 from agentgym_flow.leaderboard.judge import judge
-from agentgym_flow.leaderboard.publish import publish
+from agentgym_flow.leaderboard.publish import entries, publish, verdict_file
 from agentgym_flow.leaderboard.reproduce import BudgetedPolicy, fresh_track, played
 from agentgym_flow.leaderboard.submission import (
     ABOUT,
     LOG,
     MODEL_CONFIG,
+    README,
     WEIGHTS,
     Folder,
     Submission,
@@ -40,8 +42,7 @@ from agentgym_flow.leaderboard.verdict import Claims, SubmissionVerdict
 from agentgym_flow.policies import PolicyOutput
 from agentgym_flow.prompts import template_for
 from agentgym_flow.training.models import load_model, save_model
-from agentgym_flow.training.submitted import words_of
-from agentgym_flow.training.tiny import SPECIAL
+from agentgym_flow.training.tiny import SPECIAL, known_words
 
 REPOSITORY = Path(__file__).parents[2] / "leaderboards"
 
@@ -119,6 +120,8 @@ HOSTILE: dict[str, tuple[Any, bytes | None, str]] = {
     "small floats": (None, weights(FIRST, saved()[1][FIRST].to(torch.float8_e4m3fn)), "of the type float8_e4m3fn"),
     "an overflow": (None, weights(FIRST, torch.full((150, 96), 1e300, dtype=torch.float64)), "not fit into float32"),
     "words that are no list": (changed(vocabulary="a b"), None, "must be a list of words"),
+    "a word twice": (changed(vocabulary=["a", "a"]), None, "a vocabulary must have distinct words"),
+    "words with spaces": (changed(vocabulary=["a b", "c"]), None, "a vocabulary must have distinct words"),
     "fewer words than tokens": (changed(vocabulary=["a"]), None, "make 4 tokens"),
     "words that the prompt lacks": (changed(vocabulary=[f"w{n}" for n in range(147)]), None, "not know every word"),
     "another model": (changed(model_type="llama"), None, "model_type must be 'gpt2'"),
@@ -158,6 +161,19 @@ def test_a_prompt_without_words_of_its_own_is_refused(tmp_path: Path, old: str, 
     assert message in verdict.reason.message
 
 
+def test_the_digest_is_that_of_the_weights_however_they_are_stored(tmp_path: Path) -> None:
+    state = saved()[1]
+    again = judged(tmp_path / "again", entry(weights=save(dict(sorted(state.items())[::-1]), {"made": "again"})))
+    assert again.weights_sha256 == judged(tmp_path, entry()).weights_sha256
+    value = state[FIRST].clone()
+    value[0, 0] += 0.25
+    assert judged(tmp_path / "other", entry(weights=weights(FIRST, value))).weights_sha256 != again.weights_sha256
+    before = [replace(again, submission=f"{PLACE[0]}/2026-11-20-first")]
+    copy = judged(tmp_path / "copy", entry(), before=before)
+    assert copy.reason is not None
+    assert "these are the weights of sokoban-small/2026-11-20-first" in copy.reason.message
+
+
 def test_a_layout_that_the_prompt_lacks_is_refused(tmp_path: Path) -> None:
     verdict = judged(tmp_path, entry() | {ABOUT: REPRODUCED + b"layout: conversation\n"})
     assert verdict.reason is not None
@@ -185,19 +201,20 @@ def test_the_words_of_every_committed_entry_are_known() -> None:
         about = Submission.parse((folder / ABOUT).read_bytes())
         template = template_for(Track.read(track_file(about.track, REPOSITORY)).env_id, about.prompt)
         config = json.loads((folder / MODEL_CONFIG).read_bytes())
-        version, words = words_of(config, template)
+        version, words = known_words(config, template)
         assert len(words) + len(SPECIAL) == config["vocab_size"], folder
         assert tuple(words) == version.vocabulary
 
 
 def again(folder: Path, tasks: int) -> tuple[Claims, SubmissionVerdict]:
-    """Play the first fresh tasks of a committed entry again; also return its verdict."""
-    verdict = SubmissionVerdict.read(REPOSITORY / "verdicts" / folder.parent.name / f"{folder.name}.json")
+    """Play the first fresh tasks of a committed entry again; also return its verdict, which names its weights."""
+    verdict = SubmissionVerdict.read(verdict_file(REPOSITORY, folder))
     board = Track.read(track_file(folder.parent.name, REPOSITORY))
-    made = _policy()
-    assert made is not None
-    fresh = fresh_track(replace(board, tasks=board.tasks[:tasks]), verdict.season)
-    return played(made(Folder.read(folder), board), fresh), verdict
+    make = _policy()
+    assert make is not None
+    policy, digest = make(Folder.read(folder), board)
+    assert digest == verdict.weights_sha256
+    return played(policy, fresh_track(replace(board, tasks=board.tasks[:tasks]), verdict.season)), verdict
 
 
 def test_an_entry_with_earlier_words_plays_as_it_did() -> None:
@@ -206,11 +223,27 @@ def test_an_entry_with_earlier_words_plays_as_it_did() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("folder", weighted(), ids=lambda folder: f"{folder.parent.name}/{folder.name}")
-def test_every_committed_entry_plays_as_its_verdict_says(folder: Path) -> None:
-    said, verdict = again(folder, 20_000)
-    assert said.steps.tolist() == verdict.steps
-    assert said.scores.tolist() == verdict.scores
+@pytest.mark.parametrize("folder", entries(REPOSITORY), ids=lambda folder: f"{folder.parent.name}/{folder.name}")
+def test_the_verdict_on_every_committed_entry_is_repeated(folder: Path) -> None:
+    board = Track.read(track_file(folder.parent.name, REPOSITORY))
+    if not all(registry.place(name) for name in board.data):
+        pytest.skip("the official data of the track is not here")
+    committed = SubmissionVerdict.read(verdict_file(REPOSITORY, folder))
+    place = folder.parent.name, folder.name
+    verdict = judge(folder, place, REPOSITORY, make_policy=_policy(), before=[committed])
+    for field in ("accepted", "reason", "badge", "weights_sha256", "season", "scores", "steps", "score"):
+        assert getattr(verdict, field) == getattr(committed, field), field
+
+
+def test_an_entry_plays_the_tasks_of_its_verdict_again(tmp_path: Path) -> None:
+    first = judged(tmp_path / "first", entry())
+    former = replace(first, drawn_from=first.submission_sha256)  # as in the first verdicts
+    repeated = judged(tmp_path / "again", entry(), before=[former])
+    assert repeated.season == hmac.new(b"", bytes.fromhex(first.submission_sha256), hashlib.sha256).hexdigest()
+    assert (repeated.accepted, repeated.season != first.season) == (True, True)
+    assert judged(tmp_path / "third", entry(), before=[first]) == first
+    other = judged(tmp_path / "other", entry() | {README: b"Another text"}, before=[former])
+    assert other.season == first.season, "another submission draws its tasks from its weights"
 
 
 def test_the_words_of_a_checkpoint_are_submitted_with_it(tmp_path: Path) -> None:
@@ -226,7 +259,7 @@ def test_the_words_of_a_checkpoint_are_submitted_with_it(tmp_path: Path) -> None
     place = make_submission(tmp_path / "run", about, tmp_path, policy=tmp_path / "checkpoint")
     config = json.loads((place / MODEL_CONFIG).read_bytes())
     assert tuple(config["vocabulary"]) == template.vocabulary
-    assert words_of(config, template) == (template, config["vocabulary"])
+    assert known_words(config, template) == (template, config["vocabulary"])
 
 
 def test_without_torch_nobody_is_judged(tmp_path: Path) -> None:

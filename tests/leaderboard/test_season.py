@@ -219,7 +219,7 @@ COSTS = YAML.replace('data: ""', 'data: "", core_seconds: 100')
     [
         ({"prompts": ("compact",)}, YAML.replace("prompt: none", "prompt: text"), False, "admits compact"),
         ({"prompts": ("text",)}, YAML.replace("prompt: none", "prompt: choice"), False, "admits text"),
-        ({"prompts": ("text",)}, YAML.replace("prompt: none", "prompt: react"), False, None),
+        ({"prompts": ("text",)}, YAML.replace("prompt: none", "prompt: own"), False, None),
         ({"prompts": ("compact",)}, YAML, False, None),
         ({"prompts": ("choice",)}, YAML.replace("prompt: none", "prompt: compact-turned"), False, None),
         ({"rules": "same data"}, YAML.replace('data: ""', "data: levels"), False, "admits nothing but"),

@@ -32,6 +32,7 @@ from agentgym_flow.leaderboard.site import EpisodeListing, chosen, pages, render
 from agentgym_flow.leaderboard.submission import ModelCard, SamplingSettings, Submission, TrainingSources
 from agentgym_flow.leaderboard.track import make_track
 from agentgym_flow.leaderboard.verdict import SubmissionVerdict
+from agentgym_flow.sandbox import Machine
 
 PAGES = """\
 import hashlib, json, sys
@@ -67,6 +68,14 @@ def root(tmp_path: Path) -> Path:
     add(root, "reference-expert", title="The expert")
     assert len(list(publish(root, jobs=0))) == 5
     return root
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the walls are those of Linux")
+def test_nothing_is_rendered_without_the_sandbox_that_is_required(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentgym_flow.replay.workers.confine", lambda _: Machine("none", (), {"landlock": "not here"}))
+    said = CliRunner().invoke(app, ["leaderboard", "render", "--root", str(root), "--jobs", "1", "--require-sandbox"])
+    assert (said.exit_code, "landlock: not here" in said.output) == (2, True)
+    assert not (root / "site").exists()
 
 
 def test_an_entry_that_is_dear_to_render_keeps_its_page_without_episodes(
@@ -118,7 +127,7 @@ def test_episodes_are_listed_with_failures_first_and_lead_to_the_player(root: Pa
     assert {(one.task, one.attempt) for one in found} == {(start.task, start.attempt) for start in board.track.starts()}
     assert [(one.task, one.attempt) for one in found if one.watch] == [(board.track.tasks[0].number, 1)]
     fresh = dataclasses.replace(entry, verdict=replace(entry.verdict, season="0" * 64))
-    assert not any(one.watch for one in outcomes(fresh, board.track, {(0, 0): 1})), "the log has other tasks"
+    assert [(one.task, one.watch) for one in outcomes(fresh, board.track, {(0, 0): 3}) if one.watch] == [(0, 3)]
     made = pages(root, jobs=0)
     place = f"{TRACK}/{entry.id}"
     for number in range(1, len(found) + 1):

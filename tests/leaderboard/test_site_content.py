@@ -9,6 +9,7 @@ import json
 import posixpath
 import re
 import shlex
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -20,14 +21,15 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
+from agentgym_flow.episodes import read_log
 from agentgym_flow.leaderboard import site
-from agentgym_flow.leaderboard.board import Leaderboard, boards
+from agentgym_flow.leaderboard.board import BoardRow, Table, boards
 from agentgym_flow.leaderboard.facts import COLUMNS, bounds, how_to_submit, links, parameters, sections
-from agentgym_flow.leaderboard.publish import publish, verdict_file
+from agentgym_flow.leaderboard.publish import played_file, publish, verdict_file
 from agentgym_flow.leaderboard.site import RenderedEntry, pages
 from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, README, WEIGHTS
 from agentgym_flow.leaderboard.verdict import Mean, SubmissionVerdict
-from agentgym_flow.policies import RandomPolicy
+from agentgym_flow.policies import PolicyInput, PolicyOutput, RandomPolicy
 
 HOSTILE = '<img src=x onerror=alert(1)> "&amp;</th>'
 FORMULA = "=HYPERLINK(1)"
@@ -167,7 +169,7 @@ def test_the_csv_equals_the_tables(made: dict[str, str], parsed: dict[str, Page]
     assert written == list(csv.DictReader(io.StringIO(made["entries.csv"])))
     assert tuple(written[0]) == COLUMNS
     assert [row["title"] for row in written if row["entry"].endswith("formula")] == [f"'{FORMULA}"]
-    shown = [row for row in parsed[f"{TRACK}/index.html"].rows if len(row) > 8 and row[-1] == "2026-11-23"]
+    shown = [row for row in parsed[f"{TRACK}/index.html"].rows if len(row) > 8 and row[-1].startswith("20")]
     assert len(shown) == len(written) == 6
     for cells, row in zip(shown, written, strict=True):
         ranked = [row["rank"]] if row["rank"] else []
@@ -183,6 +185,7 @@ def test_the_csv_equals_the_tables(made: dict[str, str], parsed: dict[str, Page]
             row["prompt"],
         ]
         assert rest[6] == {"1503": "1.5\xa0k", "": ""}[row["parameters"]]
+        assert rest[8] == row["date"]
         assert rest[7] == (row["trained_in"] or "nothing")
 
 
@@ -217,14 +220,14 @@ def test_tracks_with_the_same_tasks_share_floor_and_ceiling(root: Path, parsed: 
 
 def test_the_overview_names_the_best_checked_entry(made: dict[str, str], parsed: dict[str, Page]) -> None:
     rows = [row for row in parsed["index.html"].rows[1:] if len(row) > 3]
-    [with_entries] = [row for row in rows if row[6] == "6"]
+    [with_entries] = [row for row in rows if row[6] == "4"]
     assert with_entries[1].startswith("The expertreproduced, compact"), "the title of the better of two"
     assert with_entries[2] == "50.0\xa0%"
     assert with_entries[5] == "100.0\xa0%"
     assert with_entries[7] == "open"
     assert f'href="{TRACK}/2026-11-23-tiny/index.html"' in made["index.html"]
     [empty] = [row for row in rows if row[-2] == "0"]
-    assert "no ranked entry yet" in empty[1]
+    assert "no checked entry yet" in empty[1]
 
 
 @pytest.mark.parametrize(
@@ -241,9 +244,9 @@ def test_words_are_explained_where_they_stand(made: dict[str, str], word: str) -
 
 
 def test_a_word_that_does_not_occur_is_not_explained(made: dict[str, str]) -> None:
-    assert "<dt>attested" not in made[f"{TRACK}/index.html"]
+    assert "<dt>claimed" not in made[f"{TRACK}/index.html"]
     assert "<dt>rank" not in made[f"{SHARED}/index.html"]
-    assert '<dt id="attested">' in made["index.html"], "the index explains all"
+    assert '<dt id="claimed">' in made["index.html"], "the index explains all"
 
 
 def test_a_reproduced_entry_tells_whose_episodes_it_shows(made: dict[str, str], parsed: dict[str, Page]) -> None:
@@ -309,23 +312,22 @@ def test_stated_size_and_budget_are_shown(root: Path, tmp_path: Path) -> None:
 def test_refused_tries_are_shown(made: dict[str, str]) -> None:
     text = made[f"{TRACK}/2026-11-23-formula/index.html"]
     assert "All tries" in text
-    assert "<td>2026-11-22</td><td>refused: " in text
+    assert "<td>2026-11-22-formula</td><td></td><td>refused: " in text
 
 
 def test_claimed_tables_stand_apart(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = boards(root)
-
-    class WithClaims(Leaderboard):
-        entries = property(lambda _: found[1].entries)  # type: ignore[assignment]
-
-    moved = WithClaims(found[1].track, found[1].proved, [], found[1].references)
-    object.__setattr__(moved, "claimed", found[1].replayed)
+    [table] = found[1].replayed
+    attested = [replace(row.entry.verdict, badge="attested") for row in table.rows]
+    entries = [dataclasses.replace(row.entry, verdict=one) for row, one in zip(table.rows, attested, strict=True)]
+    claimed = Table(table.prompts, [BoardRow(entry, "") for entry in entries])
+    moved = dataclasses.replace(found[1], replayed=[], claimed=[claimed])
     assert [name for name, _ in sections(moved)] == ["checked", "claimed", "reference"]
     monkeypatch.setattr(site, "boards", lambda _: [found[0], moved])
     made = pages(root, jobs=0)
     text = made[f"{TRACK}/index.html"]
     assert '<h2 id="claimed">Claimed</h2>' in text
-    assert "<dt>claimed</dt><dd>The completions" in text
+    assert "<dt>claimed</dt>" in text
     assert [row["rank"] for row in csv.DictReader(io.StringIO(made["entries.csv"])) if row["section"] == "claimed"] == [
         "",
         "",
@@ -362,3 +364,50 @@ def test_pages_are_small(made: dict[str, str]) -> None:
     assert sizes["index.html"] < 30_000
     assert sizes[f"{TRACK}/index.html"] < 35_000
     assert sizes[f"{TRACK}/2026-11-23-tiny/index.html"] < 35_000
+
+
+class Changing(RandomPolicy):
+    """Random actions; after `act_changes` calls, an invalid action in every turn."""
+
+    calls = 0
+
+    def __init__(self, act_changes: int) -> None:
+        super().__init__()
+        self.act_changes = act_changes
+
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+        Changing.calls += 1
+        outputs = list(super().act(inputs))
+        return outputs if Changing.calls <= self.act_changes else [PolicyOutput("none")] * len(inputs)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_the_episodes_that_ci_played_can_be_watched_if_they_come_out_again(tmp_path: Path, same: bool) -> None:
+    board(tmp_path)
+    about = YAML.replace("badge: replayed", "badge: reproduced").replace("prompt: none", "prompt: compact")
+    content = files(**{MODEL_CONFIG: b"{}", WEIGHTS: b"\2\0\0\0\0\0\0\0{}"}) | {ABOUT: about.encode()}
+    entry = write(tmp_path / "submissions" / TRACK / "2026-11-23-expert", content)
+    Changing.calls = 0
+    policy = Changing(1000 if same else track().max_steps)
+    [verdict] = publish(tmp_path, jobs=0, make_policy=lambda *_: (policy, "b" * 64), secrets={"": "secret"})
+    assert verdict.accepted, verdict.reason
+    kept = list(read_log(played_file(entry)))
+    made = pages(tmp_path, jobs=0)
+    own, player = made[f"{TRACK}/2026-11-23-expert/index.html"], made[f"{TRACK}/2026-11-23-expert/episodes.html"]
+    if not same:
+        assert len(kept) < 12
+        assert all(one.success or len(one.actions) == track().max_steps for one in kept)
+        return
+    assert len(kept) == 12
+    assert {one.kwargs["season"] for one in kept} == {verdict.season}, "fresh tasks"
+    for one in kept:
+        ends = verdict.scores[one.task][one.attempt], verdict.steps[one.task][one.attempt]
+        assert ends == (float(one.success), len(one.actions))
+    assert "12 of them can be <a" in own
+    assert len(re.findall(r'<th scope="row"><a href="episodes.html#episode-\d+">task', own)) == 12
+    assert "played by CI, on fresh tasks" in player
+    assert "submitter" not in player
+    assert own.count("can be <a") == 1, "the log is not in the player"
+    before = played_file(entry).read_bytes()
+    assert list(publish(tmp_path, jobs=0, make_policy=lambda *_: (policy, "b" * 64), secrets={"": "secret"})) == []
+    assert played_file(entry).read_bytes() == before

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
 from agentgym_flow.episodes import read_log
+from agentgym_flow.leaderboard.submission import ABOUT, ModelCard, Submission, open_weights_digest
 from agentgym_flow.prompts import template_for
 from agentgym_flow.training.models import load_model, save_model
 
@@ -89,19 +90,24 @@ def test_submitted_weights_are_judged_and_shown_on_the_page(repository: Path, mo
     git("checkout", "-q", "-b", "mine")
     git("add", "-A")
     git("commit", "-q", "-m", "a submission")
-    assert "Accepted" in run("leaderboard", "ci", "main", "mine", "--out", str(repository / "decision"))
+    said = run("leaderboard", "ci", "main", "mine", "--account", "Me", "--out", str(repository / "decision"))
+    assert "Accepted" in said
+    assert "After the merge it plays other tasks" in said
     assert "Accepted" in (repository / "decision/summary.md").read_text("utf-8")
     git("checkout", "-q", "main")
-    git("merge", "-q", "mine")
+    git("merge", "-q", "--squash", "mine")
+    git("commit", "-q", "-m", "Entry\n\nAccount: Me")
 
-    monkeypatch.setenv("AGENTGYM_FLOW_SEASON_SECRET", "00" * 32)
-    run("leaderboard", "publish", code=2)
-    monkeypatch.setenv("AGENTGYM_FLOW_SEASON_SECRET", secret)
+    for known in ({}, {"s1": "00" * 32}, {"s2": secret}):
+        monkeypatch.setenv("AGENTGYM_FLOW_SEASON_SECRETS", json.dumps(known))
+        assert "Accepted" not in run("leaderboard", "publish", code=2), "the entry waits for its secret"
+    monkeypatch.setenv("AGENTGYM_FLOW_SEASON_SECRETS", json.dumps({"s1": secret}))
     assert "reproduced" in run("leaderboard", "publish")
-    monkeypatch.delenv("AGENTGYM_FLOW_SEASON_SECRET")
+    monkeypatch.delenv("AGENTGYM_FLOW_SEASON_SECRETS")
     run("leaderboard", "render")
     verdict = json.loads(Path(f"leaderboards/verdicts/small-s1/{entry.name}.json").read_text("utf-8"))
-    assert (verdict["accepted"], verdict["rehearsal"]) == (True, False)
+    assert (verdict["accepted"], verdict["rehearsal"], verdict["account"]) == (True, False, "me")
+    assert verdict["commit"] == git("rev-parse", "HEAD")
     page = Path(f"leaderboards/site/small-s1/{entry.name}/index.html").read_text("utf-8")
     assert "Fresh weights" in page
     assert verdict["season"] in page
@@ -122,6 +128,7 @@ def test_submit_says_what_is_missing(repository: Path) -> None:
         ((str(out), "--name", "a", *about, "--badge", "reproduced"), "needs the folder of the policy"),
         ((str(out), "--name", "a", *about, "--badge", "proved"), "badge"),
         ((str(out), "--name", "a", *about, "--policy", str(out)), "only this badge takes one"),
+        ((str(out), "--name", "a", *about, "--open-weights", str(out)), "has no .safetensors file"),
     ):
         result = CliRunner().invoke(app, ["submit", *words])
         assert result.exit_code != 0
@@ -129,8 +136,11 @@ def test_submit_says_what_is_missing(repository: Path) -> None:
     assert not Path("leaderboards/submissions").exists()
     said = run("leaderboard", "check", "leaderboards/submissions/small-s1/2026-11-23-reference-a", code=1)
     assert "**Refused.** names that begin with 'reference-'" in said
-    assert "**Accepted** as *replayed*" in run("submit", str(out), "--name", "mine", *about)
-    [entry] = Path("leaderboards/submissions/small-s1").iterdir()
+    run("submit", str(out), "--name", "named", *about, "--open-weights", str(out / "evaluation.json"))
+    (entry,) = Path("leaderboards/submissions/small-s1").iterdir()
+    assert Submission.parse((entry / ABOUT).read_bytes()).model == ModelCard(
+        "evaluation.json", sha256=open_weights_digest(out / "evaluation.json")
+    )
     log = out / "episodes.jsonl.gz"
     assert [*read_log(entry / log.name)] == [episode.for_board() for episode in read_log(log)]
     log.write_bytes(log.read_bytes()[:-20])

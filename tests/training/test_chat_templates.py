@@ -31,15 +31,15 @@ from agentgym_flow.prompts import Message, PromptContext, TextTemplate, template
 from agentgym_flow.prompts import templates as prompts_module
 from agentgym_flow.prompts.templates import tagged_action
 from agentgym_flow.training import models as models_module
-from agentgym_flow.training.chat_template import (
+from agentgym_flow.training.config import AgentConfig
+from agentgym_flow.training.conversation import (
+    Conversation,
     is_plain,
     thought_style,
     training_template,
     without_settings,
     write_settings,
 )
-from agentgym_flow.training.config import AgentConfig
-from agentgym_flow.training.conversation import Conversation
 from agentgym_flow.training.local_policy import export_model
 from agentgym_flow.training.models import load_model, save_model
 from agentgym_flow.training.policy import ModelPolicy, prompt_text, prompt_tokens

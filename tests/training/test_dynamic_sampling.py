@@ -18,7 +18,7 @@ from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.play import ERROR, EnvPool
 from agentgym_flow.training import group_source
 from agentgym_flow.training.config import AgentConfig
-from agentgym_flow.training.outcomes import (
+from agentgym_flow.training.group_source import (
     TrainingOutcomes,
     collect,
     ended_alike,

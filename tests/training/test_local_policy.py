@@ -25,7 +25,7 @@ from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.play import EpisodeSpec, evaluate, rollout
 from agentgym_flow.policies import PolicyOutput, make_policy
 from agentgym_flow.prompts import template_for
-from agentgym_flow.training.chat_template import write_plain
+from agentgym_flow.training.conversation import write_plain
 from agentgym_flow.training.models import load_model, save_model, with_lora
 from agentgym_flow.training.policy import ModelPolicy
 
@@ -79,13 +79,14 @@ def test_play_prints_an_answer_as_it_comes_and_costs_one_row(checkpoint: Path, m
     assert set(rows) == {1}
 
 
-def test_the_policy_of_a_leaderboard_entry_plays(root: Path) -> None:
-    entry = max((root / "leaderboards" / "submissions" / "alfworld-s0").glob("*-tiny-rewardflow"))
+@pytest.mark.parametrize("name", ["tiny-rewardflow", "tiny-grpo"], ids=["today's words", "earlier words"])
+def test_the_policy_of_a_leaderboard_entry_plays(root: Path, name: str) -> None:
+    entry = max((root / "leaderboards" / "submissions" / "alfworld-s0").glob(f"*-{name}"))
     assert sorted(file.name for file in (entry / "policy").iterdir()) == ["config.json", "model.safetensors"]
     track = Track.read(root / "leaderboards" / "tracks" / "alfworld-s0.json")
     policy = make_policy(f"hf:{entry / 'policy'}", track.env_id)
     played = rollout(policy, track.make_env, [EpisodeSpec(task, task) for task in range(8)])
-    assert sum(episode.success for episode in played) >= 6  # 96 % in the entry
+    assert sum(episode.success for episode in played) >= 6  # 93 and 79 % in the entries
     with pytest.raises(BadSetting, match="policy has no tokenizer: save it there"):
         make_policy(f"hf:{entry / 'policy'}", track.env_id, template="text")
 

@@ -27,10 +27,10 @@ from agentgym_flow.integrations.trl_text import TextRollout
 from agentgym_flow.play import EnvPool, EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, make_policy
 from agentgym_flow.prompts import template_for
-from agentgym_flow.training import chat_template
-from agentgym_flow.training.chat_template import checked_date, reads_clock, without_settings, write_date, write_settings
+from agentgym_flow.training import conversation
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.config_file import parse_configs
+from agentgym_flow.training.conversation import checked_date, reads_clock, without_settings, write_date, write_settings
 from agentgym_flow.training.models import load_model, save_model
 from agentgym_flow.training.policy import ModelPolicy, check_answers
 from agentgym_flow.training.recipe import open_run
@@ -225,7 +225,7 @@ def test_hf_policies_and_trl_have_a_date(folder: Path) -> None:
 
 
 def test_today_is_the_default() -> None:
-    assert AgentConfig().date == chat_template.checked_date(None)
+    assert AgentConfig().date == conversation.checked_date(None)
 
 
 # ---------------------------------------------------------------- padding in training

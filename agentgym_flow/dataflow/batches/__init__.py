@@ -26,8 +26,15 @@ from agentgym_flow.dataflow.weights import full
 from agentgym_flow.episodes import Group
 from agentgym_flow.errors import AgentGymFlowError
 from agentgym_flow.generation.weights import check_finite
-from agentgym_flow.training.group_source import GroupBatch, OwnRollout, specs_of_batch, stop_on
-from agentgym_flow.training.outcomes import SampledBatch, collect, ended_alike
+from agentgym_flow.training.group_source import (
+    GroupBatch,
+    OwnRollout,
+    SampledBatch,
+    collect,
+    ended_alike,
+    specs_of_batch,
+    stop_on,
+)
 
 if TYPE_CHECKING:
     import torch

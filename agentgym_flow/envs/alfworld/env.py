@@ -282,7 +282,7 @@ class ALFWorldEnv(TextEnv):
 
     def _apply(self, action: str) -> Transition:
         is_alias = action.lstrip().startswith(("move", "put")) and self.settings.get("aliases", not self.data)
-        command = self._in_its_words(action) if is_alias else action
+        command = self.in_words_of_game(action) if is_alias else action
         told, valid = self._game.act(command)
         self._won = won = self._game.won
         if self._real is not None:
@@ -305,7 +305,7 @@ class ALFWorldEnv(TextEnv):
                     f"{_differing(own, other)} with engine='fast'; please report it with the game"
                 )
 
-    def _in_its_words(self, action: str) -> str:
+    def in_words_of_game(self, action: str) -> str:
         """Return a command for putting an object down in the wording of this game; other commands unchanged."""
         put = self._game.compiled.words.put
         other = (_MOVE if put.startswith("put") else _PUT).fullmatch(action.strip())

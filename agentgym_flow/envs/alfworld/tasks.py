@@ -97,6 +97,12 @@ class GameSource:
         """Return the compiled game with this number. Raises `BadGame` if its file cannot be read."""
         return _generated(self.split, number, self.season) if self._games is None else self._games.task(number)
 
+    def goal(self, number: int) -> str:
+        """Return the sentence of a game's task. Raises `BadGame` if its file is needed and cannot be read."""
+        if self._games is None:
+            return task_errand(self.split, number, self.season).sentence
+        return self.task(number).game.words.task
+
     def for_original(self, number: int) -> dict[str, Any]:
         """Return the content of a game file, for a generated game as it would be exported."""
         if self._games is not None:

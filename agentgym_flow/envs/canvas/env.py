@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Annotated, Any, ClassVar
 
 from agentgym_flow.core import (
@@ -268,6 +269,7 @@ class CanvasEnv(TextEnv):
         without_expert=frozenset({"executor", "model", "base_url", "executor_settings"}),
         outside_requests="own",
         typed_forms=TYPED_FORMS,
+        failures={"wrong answer": attrgetter("terminated")},
     )
     optional_info = ("ablation",)
     source: Tasks

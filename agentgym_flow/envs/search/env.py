@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
+from operator import attrgetter
 from typing import Annotated, Any, ClassVar, cast
 
 from agentgym_flow.core import (
@@ -183,6 +184,7 @@ class SearchEnv(TextEnv):
             "graphgpo": {"credit_settings": {"anchors": "information", "potential": "average"}},
         },
         outside_requests="shared",
+        failures={"wrong answer": attrgetter("terminated")},
     )
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
     source: QuestionSource

@@ -29,6 +29,7 @@ from agentgym_flow.envs.sokoban.level import (
     LLM_SYMBOLS,
     PLAYER,
     TARGET,
+    Level,
     board_text,
     cell_codes,
     rgb_frame,
@@ -174,6 +175,7 @@ class SokobanEnv(TextEnv):
         train_config="sokoban_tiny",
         script="agentgym_flow.envs.sokoban.policies:GreedyPusher",
         end_figures=lambda board: {"boxes_on_target": float(board.count(_ON_TARGET))},
+        failures={"stuck box": lambda one: SokobanGame(Level.parse(one.turns[-1].next_observation)).deadlock},
     )
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012 (as gym.Env)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -212,6 +213,7 @@ class WebShopEnv(TextEnv):
             "graphgpo": {"credit_settings": {"anchors": "information", "potential": "average"}},
         },
         human_settings={"observation_mode": "text_rich"},
+        failures={"wrong purchase": attrgetter("terminated")},
     )
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
     source: GoalSource

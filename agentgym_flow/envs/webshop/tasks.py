@@ -121,6 +121,17 @@ class GoalSource(Shared):
         """Return goal number `task` of the split."""
         return self._goals[int(self._places[task])]
 
+    def task_of_session(self, session: int) -> int | None:
+        """Return the goal of the split with which the original WebShop starts `reset(session)`; None if it has none.
+
+        Sessions count the goals of the whole catalogue in the official order. The embedded shop has no such order.
+        """
+        total = len(self._goals)
+        if not self.data or not 0 <= session < total:
+            return None
+        found = np.flatnonzero(self._places == _official_order(self.catalogue, self.kind)[session])
+        return int(found[0]) if len(found) else None
+
     def task_type(self, task: int) -> str:
         """Return the coarse category of the product that goal number `task` was made from, such as `"beauty"`."""
         return self.catalogue.listing(self._goals.product_of(int(self._places[task]))).product.category
@@ -185,6 +196,12 @@ def _read(path: Path, files: OfficialFiles, stamps: tuple[FileState, ...], num_p
     )
 
 
+def _official_order(catalogue: Catalogue, kind: str) -> npt.NDArray[np.int64]:
+    """Return the goals of a kind in the official order: index -> number in catalogue order."""
+    stored = catalogue.official_order(kind) if isinstance(catalogue, StoredCatalogue) else None
+    return official_order(catalogue.goal_table(kind).total) if stored is None else stored
+
+
 @lru_cache(maxsize=16)
 def _official_places(catalogue: Catalogue, kind: str, split: str) -> npt.NDArray[np.int64]:
     """Return the numbers of the goals of a split, in the official order.
@@ -194,8 +211,7 @@ def _official_places(catalogue: Catalogue, kind: str, split: str) -> npt.NDArray
     """
     table = catalogue.goal_table(kind)
     splits = official_splits(table.total, len(catalogue))
-    stored = catalogue.official_order(kind) if isinstance(catalogue, StoredCatalogue) else None
-    order = official_order(table.total) if stored is None else stored
+    order = _official_order(catalogue, kind)
     places = order[splits[split].start : splits[split].stop]
     return places[np.isin(places, _kept_elsewhere(table.repeats, order, splits, split), invert=True)]
 

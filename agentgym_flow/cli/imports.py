@@ -1,0 +1,114 @@
+"""`agentgym-flow import`: what is done with the logs of other programs."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated
+
+import typer
+
+from agentgym_flow._util.files import check_new
+from agentgym_flow.cli import environments
+from agentgym_flow.cli.console import note, printed, say, share, show_facts, stderr, stdout
+from agentgym_flow.cli.options import EnvArgs, Force
+from agentgym_flow.envs import text_arguments
+from agentgym_flow.errors import BadLog
+from agentgym_flow.interchange import ImportReport, import_log
+
+_SHOWN = 10
+
+
+def import_(
+    form: Annotated[str, typer.Argument(metavar="FORMAT")],
+    path: Annotated[Path, typer.Argument(metavar="PATH")],
+    env: Annotated[str, typer.Option("--env", metavar="ID")],
+    data: Annotated[str | None, typer.Option(metavar="NAME|PATH")] = None,
+    split: Annotated[str, typer.Option()] = "test",
+    env_arg: EnvArgs = None,
+    mapping: Annotated[Path | None, typer.Option(dir_okay=False)] = None,
+    attempts: Annotated[int, typer.Option(min=1)] = 1,
+    out: Annotated[Path | None, typer.Option(dir_okay=False)] = None,
+    force: Force = False,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Play episodes again that another program recorded, and report every difference.
+
+    Exits with status 0 if every episode is identified, played once, and replays as recorded; otherwise with 1.
+    If no episode can be read, the command exits with status 2.
+
+    Options:
+        form: agentbench, agentgym, eto, wkm, react, verl, atif, inspect or log.
+        path: The file or folder of the recorded episodes.
+        env: The environment in which they were played, such as ALFWorld-v0.
+        data: The official data: a registered name or a path.
+        split: The split that was played.
+        mapping: A JSON file with the games that the indices of the log mean.
+        attempts: The expected episodes per task.
+        out: Write the episodes that replay to this log.
+        as_json: Print the report as JSON.
+    """
+    env_id = text_arguments.full_id(env)
+    kwargs = environments.env_settings(env_id, env_arg, {"data": data})
+    if out is not None:
+        check_new(out, replace=force, inputs=[path])
+    with stderr().status("stepping") as status:
+        report = import_log(
+            form, path, env_id, env_kwargs=kwargs, split=split, mapping=mapping, attempts=attempts, out=out,
+            on_episode=lambda number: status.update(f"stepping: {number} episodes"),
+        )  # fmt: skip
+    if not report.episodes:
+        raise BadLog(f"{path} contains no readable episode. {report.unreadable[0].why if report.unreadable else ''}")
+    if as_json:
+        typer.echo(json.dumps(report.as_dict(), indent=1))
+    else:
+        _show(report)
+        if out is not None and report.imported:
+            note(f"wrote {out}; check it with: {environments.check_command(out, kwargs, env_id)}")
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _show(report: ImportReport) -> None:
+    for kind, lines in {
+        "unreadable": [one.why for one in report.unreadable],
+        "unidentified": [f"{one.where}: {one.why}" for one in report.unidentified],
+        "repeated": [f"task {task}: {', '.join(where)}" for task, where in sorted(report.repeated.items())],
+        "differs": [f"{one.where} (task {one.task}): {each}" for one in report.differing for each in one.differences],
+        "unfinished": [
+            f"{one.where} (task {one.task}): stops at step {one.steps}, before its end"
+            for one in report.identified
+            if one.unfinished
+        ],
+    }.items():
+        for line in lines[:_SHOWN]:
+            stdout().print(f"[red]{kind}[/]", printed(line), soft_wrap=True)
+        if len(lines) > _SHOWN:
+            say(f"... and {len(lines) - _SHOWN} more {kind}; --json has them all")
+    if report.missing:
+        named = ", ".join(map(str, report.missing[:_SHOWN])) + (", ..." if len(report.missing) > _SHOWN else "")
+        say(f"missing: {len(report.missing)} of {report.num_tasks} tasks of split {report.split!r}: {named}")
+    episodes = len(report.episodes) + len(report.unreadable)
+    scores = {"recorded": report.scores(recorded=True), "replayed": report.scores(recorded=False)}
+    claims = sum(one.recorded is not None for one in report.episodes)
+    show_facts(
+        {
+            "episodes": f"{episodes:,} in the format {report.form}",
+            "imported": f"{len(report.imported):,} replay as recorded",
+            "unidentified": f"{len(report.unidentified):,}, and {len(report.unreadable):,} unreadable",
+            "repeated": f"{len(report.repeated):,} tasks",
+            "missing": f"{len(report.missing):,} of {report.num_tasks:,} tasks",
+            "differing": f"{len(report.differing):,}",
+            "unfinished": f"{sum(one.unfinished for one in report.identified):,}",
+            "turns left out": f"{sum(one.left_out for one in report.episodes):,} thoughts and texts without an action",
+            "success, recorded": _rate(report.recorded_success, claims),
+            "success, replayed": _rate(report.replayed_success, len(report.identified)),
+            "mean score": ", ".join(f"{name} {fmean(one):.3f}" for name, one in scores.items() if one) or "none",
+        }
+    )
+
+
+def _rate(value: float, count: int) -> str:
+    return "not recorded" if math.isnan(value) else f"{share(value)} of {count:,}"

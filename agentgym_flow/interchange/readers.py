@@ -1,0 +1,438 @@
+"""Readers of the formats: each yields the episodes of a file or folder as a sequence of utterances.
+
+A reader knows where a format has its texts, actions, rewards and names of tasks. It knows no environment: where the
+task begins among instructions and examples is decided by `agentgym_flow.interchange.dialects`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from agentgym_flow._util.values import Finite, typed
+from agentgym_flow.episodes import LoggedEpisode, LogLimits, raw_lines, read_line
+from agentgym_flow.errors import BadLog, BeyondLimits, UnknownOption
+from agentgym_flow.interchange.transcripts import (
+    MOST_TURNS,
+    Document,
+    Found,
+    RecordedEpisode,
+    Utterance,
+    archived_documents,
+    called,
+    files_of,
+    json_documents,
+    text_episodes,
+)
+
+Number = Finite | bool
+Index = Annotated[int, msgspec.Meta(ge=0)] | Annotated[str, msgspec.Meta(max_length=1000)]
+
+OURS = "agentgym_flow"
+"""The key of the free fields of other formats under which our exporters put the line of the log."""
+
+
+class ToolCall(msgspec.Struct):
+    """A tool call, with the field names of all formats."""
+
+    function: str = ""
+    function_name: str = ""
+    arguments: Any = None
+
+
+class Spoken(msgspec.Struct):
+    """A message of a conversation; the aliases of its fields are resolved by `_message`."""
+
+    role: str
+    content: str | list[Any] | None = None
+    tool_calls: list[Any] | None = None
+    reward: Number | None = None
+    done: bool | None = None
+
+
+AGENTS = frozenset({"assistant", "agent", "gpt", "bot", "model"})
+SILENT = frozenset({"system"})
+
+
+def _message(row: Any, where: str) -> Utterance | None:
+    """Return the utterance of a message as OpenAI, ShareGPT, AgentBench and Inspect write it; None for a system one."""
+    if isinstance(row, Mapping):
+        row = {**row, "role": row.get("role", row.get("from")), "content": row.get("content", row.get("value"))}
+    spoken = typed(row, Spoken, BadLog, where)
+    parts = spoken.content if isinstance(spoken.content, list) else [spoken.content]
+    text = "\n".join(
+        str(part.get("text", "")) if isinstance(part, Mapping) else part
+        for part in parts
+        if isinstance(part, str) or (isinstance(part, Mapping) and part.get("type", "text") == "text")
+    )
+    if spoken.role in SILENT:
+        return None
+    if spoken.role not in AGENTS:
+        return Utterance(False, text, None, _number(spoken.reward), spoken.done)
+    return Utterance(True, text, _call(spoken.tool_calls, where) if spoken.tool_calls else None)
+
+
+def _call(calls: list[Any], where: str) -> str:
+    """Return the action of the first tool call, which is the one that is played."""
+    first = calls[0]
+    if isinstance(first, Mapping) and isinstance(inner := first.get("function"), Mapping):  # as OpenAI nests it
+        first = {"function": inner.get("name"), "arguments": inner.get("arguments")}
+    call = typed(first, ToolCall, BadLog, where)
+    return called(call.function or call.function_name, call.arguments)
+
+
+def _number(value: float | bool | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _messages(rows: Iterable[Any], where: str) -> list[Utterance]:
+    return [one for number, row in enumerate(rows) if (one := _message(row, f"{where}: message {number}")) is not None]
+
+
+# ---------------------------------------------------------------- AgentBench
+class Round(msgspec.Struct):
+    """An entry of `log` (ALFWorld) or `history` (WebShop)."""
+
+    observation: str | None = None
+    action: str | None = None
+    output: str | None = None
+    response: str | None = None
+    round: int | None = None
+    reward: Number | None = None
+    done: bool | None = None
+
+
+class BenchResult(msgspec.Struct):
+    """The result of a sample; `result` is ALFWorld's success."""
+
+    log: list[Any] | None = None
+    history: list[Any] | None = None
+    init_prompt: str | None = None
+    result: Number | None = None
+    reward: Number | None = None
+
+
+def _agentbench(row: Any, where: str) -> RecordedEpisode:
+    """A line of `runs.jsonl`, its `output`, or the `result` in it."""
+    outer, inner = row, row
+    while (
+        isinstance(inner, Mapping)
+        and "log" not in inner
+        and isinstance(inner.get("output", inner.get("result")), Mapping)
+    ):
+        outer, inner = inner, inner.get("output", inner.get("result"))
+    result = typed(inner, BenchResult, BadLog, where)
+    episode = RecordedEpisode("", 0, names=_names(row, "index", "game_file", "gamefile"))
+    episode.reward = _number(result.reward)
+    if result.log is not None:  # ALFWorld: the observation after the action
+        rounds = [typed(one, Round, BadLog, f"{where}: round {n}") for n, one in enumerate(result.log, 1)]
+        chat = outer.get("history") if isinstance(outer, Mapping) else None
+        episode.said = [Utterance(False, result.init_prompt)] if result.init_prompt else _beginning(chat, where)
+        for one in rounds:
+            episode.said.append(Utterance(True, one.output or "", one.action))
+            if one.observation is not None:
+                episode.said.append(Utterance(False, one.observation, None, _number(one.reward), one.done))
+        episode.success = None if result.result is None else float(result.result) == 1
+        episode.faults = _gaps([one.round for one in rounds], "round")
+    elif result.history is not None and any(isinstance(one, Mapping) and "action" in one for one in result.history):
+        rounds = [typed(one, Round, BadLog, f"{where}: round {n}") for n, one in enumerate(result.history, 1)]
+        for n, one in enumerate(rounds):  # WebShop: the observation before the action
+            before = rounds[n - 1] if n else Round()
+            text = one.observation or ""
+            episode.said.append(Utterance(False, text, None, _number(before.reward), before.done))
+            episode.said.append(Utterance(True, one.response or one.output or "", one.action or ""))
+        if rounds and (rounds[-1].reward is not None or rounds[-1].done is not None):
+            episode.said.append(Utterance(False, "", None, _number(rounds[-1].reward), rounds[-1].done))
+    else:
+        chat = result.history or (outer.get("history") if isinstance(outer, Mapping) else None)
+        if not isinstance(chat, list):
+            raise BadLog(f"{where}: has neither `log` nor `history`")
+        episode.said = _messages(chat, where)
+    return episode
+
+
+def _beginning(chat: Any, where: str) -> list[Utterance]:
+    """Return the messages before the first round of older results, which have no `init_prompt`."""
+    said = _messages(chat, where) if isinstance(chat, list) else []
+    last = max((n for n, one in enumerate(said) if "Your task is to:" in one.text), default=-1)
+    return said[: last + 1]
+
+
+def _gaps(numbers: list[int | None], what: str) -> list[str]:
+    """Return what is wrong with numbers that should be 1, 2, ...; nothing if they are not recorded."""
+    for before, number in zip([0, *numbers], numbers, strict=False):
+        if number is not None and before is not None and number != before + 1:
+            again = "they start again: merged attempts" if number <= 2 < before else "missing or moved"
+            return [f"{what} {number} follows {what} {before} ({again})"]
+    return []
+
+
+def _names(row: Any, *keys: str) -> list[str | int]:
+    """Return the values of keys that name a task, in the record or in its metadata."""
+    places = (
+        [row, *(row.get(key) for key in ("meta", "metadata", "extra", "extra_info", "info"))]
+        if isinstance(row, Mapping)
+        else []
+    )
+    found = [place.get(key) for place in places if isinstance(place, Mapping) for key in keys]
+    return [one for one in found if isinstance(one, str | int) and not isinstance(one, bool) and one != ""]
+
+
+GAME = ("game_file", "gamefile", "extra.gamefile")
+"""The keys of the file of an ALFWorld game."""
+
+
+# ---------------------------------------------------------------- conversations: AgentGym, ETO, WKM
+class Meta(msgspec.Struct):
+    """`meta` of a trajectory of ETO and WKM."""
+
+    steps: int | None = None
+    reward: Number | None = None
+    finished: bool | None = None
+    success: bool | None = None
+    terminate_reason: str | None = None
+    error: str | None = None
+
+
+def _agentgym(row: Any, where: str) -> RecordedEpisode:
+    chat = row.get("conversations", row.get("messages")) if isinstance(row, Mapping) else None
+    if not isinstance(chat, list):
+        raise BadLog(f"{where}: has no list `conversations`")
+    episode = RecordedEpisode("", 0, _messages(chat, where), _names(row, *GAME, "item_id", "index", "session_id"))
+    # The number of a row does not name a task.
+    episode.names += [one for one in _names(row, "id") if isinstance(one, str) and not one.isdigit()]
+    _add_results(episode, {key: row.get(key) for key in ("success", "reward")}, where)
+    return episode
+
+
+def _eto(row: Any, where: str) -> RecordedEpisode:
+    episode = _agentgym(row, where)
+    meta = typed(row.get("meta") or {}, Meta, BadLog, where)
+    # The name of the file, such as 12.json, is added by `read`. `error` is the game of ALFWorld in WKM.
+    episode.names = [*episode.names, *([meta.error] if meta.error else [])]
+    episode.reward, episode.turns = _number(meta.reward), meta.steps
+    # Of WebShop, `success` means that something was bought.
+    episode.success = meta.success if meta.reward is None else None
+    if (
+        meta.success is False
+        and meta.reward is not None
+        and float(meta.reward) == 1
+        and meta.terminate_reason != "max_steps"
+    ):
+        episode.faults.append("the reward is 1, and success is false")
+    if meta.success is True and (meta.finished is False or meta.terminate_reason == "max_steps"):
+        episode.faults.append("success is true, and the episode did not finish")
+    return episode
+
+
+# ---------------------------------------------------------------- verl
+class Dumped(msgspec.Struct):
+    """A line of a dump of verl."""
+
+    input: str
+    output: str
+    score: Number | None = None
+
+
+_ROLE = re.compile(r"(?:<\|im_start\|>|^)(system|user|assistant|tool)\s*\n|<\|im_end\|>", re.MULTILINE)
+
+
+def _verl(row: Any, where: str) -> RecordedEpisode:
+    """The prompt and the answer are decoded: the names of roles, on lines of their own, are what is left."""
+    dumped = typed(row, Dumped, BadLog, where)
+    episode = RecordedEpisode("", 0, names=_names(row, *GAME, "task", "session_id"), reward=_number(dumped.score))
+    prompt = _turns_in(dumped.input, "user")
+    if prompt and prompt[-1].by_agent and not prompt[-1].text.strip():
+        prompt.pop()  # the name of the role that the answer continues
+    episode.said = [*prompt, *_turns_in(dumped.output, "assistant")]
+    return episode
+
+
+def _turns_in(text: str, role: str) -> list[Utterance]:
+    said, start = [], 0
+    for found in [*_ROLE.finditer(text), None]:
+        part = text[start : found.start() if found else len(text)]
+        if part.strip() and role != "system":
+            said.append(Utterance(role == "assistant", part.strip()))
+        if found:
+            start, role = found.end(), found[1] or role
+    return [*said, Utterance(True, "")] if role == "assistant" and not text[start:].strip() and said else said
+
+
+# ---------------------------------------------------------------- ATIF
+class AtifStep(msgspec.Struct):
+    """A step of ATIF."""
+
+    step_id: int
+    source: str
+    message: str | list[Any] | None = None
+    tool_calls: list[ToolCall] | None = None
+    observation: dict[str, Any] | None = None
+    extra: dict[str, Any] | None = None
+
+
+class Atif(msgspec.Struct):
+    """A trajectory of ATIF, versions 1.0 to 1.8."""
+
+    schema_version: str
+    steps: list[AtifStep]
+    final_metrics: dict[str, Any] | None = None
+    extra: dict[str, Any] | None = None
+
+
+class FinalResults(msgspec.Struct):
+    """The results at the end, in a free field."""
+
+    success: Number | None = None
+    score: Number | None = None
+    reward: Number | None = None
+
+
+def _atif(row: Any, where: str) -> RecordedEpisode:
+    found = typed(row, Atif, BadLog, where)
+    if not re.fullmatch(r"(?:ATIF-)?v?1\.[0-8](?:\.\d+)?", found.schema_version):
+        raise BadLog(f"{where}: schema_version is {found.schema_version!r:.40}, and 1.0 to 1.8 can be read")
+    metrics, extra = found.final_metrics or {}, found.extra or {}
+    ends = metrics.get("extra") or extra
+    episode = _with_line(RecordedEpisode("", 0), extra, where)
+    episode.names = [*_names({**row, "extra": extra}, "task", "session", "session_id", "task_id", *GAME)]
+    _add_results(episode, ends, where)
+    for step in found.steps:
+        reward = typed({"reward": (step.extra or {}).get("reward")}, FinalResults, BadLog, where).reward
+        if step.source == "agent":
+            said = _message({"role": "assistant", "content": step.message}, where)
+            action = called(step.tool_calls[0].function_name, step.tool_calls[0].arguments) if step.tool_calls else None
+            episode.said.append(Utterance(True, said.text if said else "", action))
+        elif step.source == "user":
+            episode.said += _messages([{"role": "user", "content": step.message}], where)
+        results = (step.observation or {}).get("results")
+        texts = [one.get("content") for one in results if isinstance(one, Mapping)] if isinstance(results, list) else []
+        if step.source == "agent" and (texts or reward is not None):
+            heard = _message({"role": "tool", "content": texts[0] if texts else None, "reward": reward}, where)
+            episode.said += [heard] if heard else []
+    episode.faults += _gaps([step.step_id for step in found.steps], "step")
+    total = metrics.get("total_steps")
+    if isinstance(total, int) and total != len(found.steps):
+        episode.faults.append(f"total_steps is {total}, and there are {len(found.steps)} steps")
+    return episode
+
+
+def _with_line(episode: RecordedEpisode, free: Mapping[str, Any], where: str) -> RecordedEpisode:
+    """Add the line of our log, if one of our exporters has put it into a free field."""
+    if isinstance(line := free.get(OURS), Mapping):
+        episode.logged = LoggedEpisode.parse(json.dumps(line), where)
+    return episode
+
+
+def _add_results(episode: RecordedEpisode, ends: Any, where: str) -> None:
+    ends = typed(ends if isinstance(ends, Mapping) else {}, FinalResults, BadLog, where)
+    episode.success = None if ends.success is None else float(ends.success) == 1
+    episode.reward = _number(ends.score if ends.reward is None else ends.reward)
+
+
+# ---------------------------------------------------------------- Inspect
+class Sample(msgspec.Struct):
+    """A sample of an Inspect log."""
+
+    messages: list[dict[str, Any]]
+    id: int | str = ""
+    epoch: int = 1
+    scores: dict[str, dict[str, Any]] | None = None
+    metadata: dict[str, Any] | None = None
+    attachments: dict[str, str] | None = None
+
+
+_VALUES = {"C": 1.0, "I": 0.0, "P": 0.5}
+"""Inspect's letters for correct, incorrect and partly correct."""
+
+
+def _inspect(row: Any, where: str) -> RecordedEpisode:
+    sample = typed(row, Sample, BadLog, where)
+    metadata = sample.metadata or {}
+    episode = _with_line(RecordedEpisode("", 0, attempt=max(sample.epoch - 1, 0)), metadata, where)
+    episode.names = _names(metadata, *GAME, "task", "session", "session_id", "index")
+    for message in sample.messages:
+        content = message.get("content")
+        if isinstance(content, str) and content.startswith("attachment://"):
+            message["content"] = (sample.attachments or {}).get(content.removeprefix("attachment://"), content)
+    episode.said = _messages(sample.messages, where)
+    values = {name: one.get("value") for name, one in (sample.scores or {}).items()}
+    values = {name: _VALUES.get(value, value) if isinstance(value, str) else value for name, value in values.items()}
+    if len(values) == 1 and not values.keys() & {"success", "score", "reward"}:
+        (only,) = values.values()
+        values = dict(only) if isinstance(only, Mapping) else {"success": only}
+    _add_results(episode, values, where)
+    return episode
+
+
+def _inspect_documents(path: Path) -> Iterator[Document]:
+    if path.suffix != ".json":
+        yield from archived_documents(path, "samples/", ".eval")
+        return
+    for name, _, log in json_documents(path):
+        samples = log.get("samples") if isinstance(log, Mapping) else None
+        for index, sample in enumerate(samples if isinstance(samples, list) else [log]):
+            yield name, index, sample
+
+
+# ---------------------------------------------------------------- the formats
+def _own(path: Path) -> Iterator[Found]:
+    for file in files_of(path, (".jsonl", ".jsonl.gz")):
+        name = file.relative_to(path).as_posix() if path.is_dir() else file.name
+        for number, raw in raw_lines(file, LogLimits()):
+            line = raw if isinstance(raw, BadLog) else read_line(raw, f"{name} line {number}")
+            if isinstance(line, BadLog):
+                yield name, number - 1, line
+            else:
+                yield name, number - 1, RecordedEpisode("", 0, attempt=line.attempt, logged=line)
+
+
+def _rows(
+    reader: Callable[[Any, str], RecordedEpisode], documents: Callable[[Path], Iterator[Document]], path: Path
+) -> Iterator[Found]:
+    for name, index, value in documents(path):
+        try:
+            if isinstance(value, BadLog):
+                raise value
+            episode = reader(value, f"{name} episode {index}")
+        except BadLog as error:
+            yield name, index, error
+            continue
+        if reader is _eto and (stem := Path(name).stem).isdigit() and len(stem) < 10:
+            episode.names.append(int(stem))
+        yield name, index, episode
+
+
+FORMATS: dict[str, Callable[[Path], Iterator[Found]]] = {
+    "agentbench": partial(_rows, _agentbench, json_documents),
+    "agentgym": partial(_rows, _agentgym, json_documents),
+    "eto": partial(_rows, _eto, json_documents),
+    "wkm": partial(_rows, _eto, json_documents),
+    "react": text_episodes,
+    "verl": partial(_rows, _verl, json_documents),
+    "atif": partial(_rows, _atif, json_documents),
+    "inspect": partial(_rows, _inspect, _inspect_documents),
+    "log": _own,
+}
+"""Format -> its reader."""
+
+
+def read(form: str, path: Path) -> Iterator[RecordedEpisode | BadLog]:
+    """Yield the episodes of a file or folder in a format; an error in place of each that cannot be read.
+
+    Raises `UnknownOption` if the format is unknown, and `BadLog` if the path has no file of the format.
+    """
+    if form not in FORMATS:
+        raise UnknownOption.among(form, FORMATS)
+    for name, index, found in FORMATS[form](path):
+        if isinstance(found, RecordedEpisode):
+            found.file, found.index = name, index
+            if len(found.said) > 2 * MOST_TURNS:
+                found = BeyondLimits(f"{found}: more than {MOST_TURNS} turns")
+        yield found
