@@ -61,8 +61,8 @@ def parameters(entry: Entry) -> int | None:
     file = entry.path / WEIGHTS
     if not file.is_file():
         return entry.about.model.parameters if entry.about.model else None
-    raw = file.read_bytes()
-    header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+    with file.open("rb") as weights:
+        header = json.loads(weights.read(int.from_bytes(weights.read(8), "little")))
     return sum(math.prod(map(int, tensor["shape"])) for name, tensor in header.items() if name != "__metadata__")
 
 
