@@ -6,7 +6,7 @@ import json
 import math
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +15,9 @@ from agentgym_flow.cli.console import note, printed, say, share, show_facts, std
 from agentgym_flow.cli.options import EnvArgs, Force, check_command, env_settings
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadLog
-from agentgym_flow.interchange import ImportReport, import_log
+
+if TYPE_CHECKING:
+    from agentgym_flow.interchange import ImportReport
 
 _SHOWN = 10
 
@@ -49,6 +51,8 @@ def import_(
         out: Write the episodes that replay to this log.
         as_json: Print the report as JSON.
     """
+    from agentgym_flow.interchange import import_log
+
     env_id = text_arguments.full_id(env)
     kwargs = env_settings(env_id, env_arg, {"data": data})
     if out is not None:

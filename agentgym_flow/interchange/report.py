@@ -208,8 +208,9 @@ def _judge_all(
                     verdict, line = _judge_line(court, recorded, transcript, environments)
                 else:
                     verdict, line = _judge(court, recorded, transcript, others)
-            except AgentGymFlowError as error:  # such as a damaged game: it concerns this episode
-                verdict, line = EpisodeVerdict(str(recorded), why=f"cannot be replayed: {error!s:.300}"), None
+            except Exception as error:  # such as a damaged game: it concerns this episode
+                reason = f"{type(error).__name__}: {error}"
+                verdict, line = EpisodeVerdict(str(recorded), why=f"cannot be replayed: {reason:.300}"), None
             report.episodes.append(verdict)
             if line is not None and not any(map(is_of_replay, verdict.differences)):
                 lines[id(verdict)] = line
