@@ -357,9 +357,11 @@ def test_limits_need_tokens_and_prices() -> None:
         with pytest.raises(BadSetting, match="needs the prices"):
             evaluate(chat_policy(server, tools=True), CAVE, num_episodes=1, max_cost=1.0)
         assert evaluated(server, "--max-cost", "1").exit_code == 2
-    uncounted = completion("<action>left</action>")
-    with ChatServer(lambda _: uncounted) as server, pytest.raises(BadSetting, match="does not count tokens"):
-        evaluate(chat_policy(server), CAVE, num_episodes=1, max_tokens_total=10)
+    call = json.loads(said(("take_action", {"action": "left"}))[1])
+    del call["usage"]
+    for uncounted in (completion("<action>left</action>"), (200, json.dumps(call).encode())):
+        with ChatServer(lambda _, it=uncounted: it) as server, pytest.raises(BadSetting, match="does not count tokens"):
+            evaluate(chat_policy(server), CAVE, num_episodes=1, max_tokens_total=10)
 
 
 # ---------------------------------------------------------------- other protocols
