@@ -199,26 +199,32 @@ def test_malformed_calls_are_answered_too() -> None:
     assert [json.loads(one["function"]["arguments"]) for one in calls["tool_calls"]] == [{}] * 3
 
 
-def test_a_resumed_run_goes_on_with_the_same_conversation(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dialect", ["chat", "anthropic", "responses"])
+def test_a_resumed_run_goes_on_with_the_same_conversation(dialect: str, tmp_path: Path) -> None:
+    field = "input" if dialect == "responses" else "messages"
+
     def answer(request: Mapping[str, Any]) -> tuple[int, bytes]:
-        call = ("take_action", {"action": ("left", "right")[len(request["messages"]) // 3 % 2]})
-        return said(call, call, reasoning_content="hm")
+        call = ("take_action", {"action": ("left", "right")[len(request[field]) // 3 % 2]})
+        if dialect == "chat":
+            return said(call, call, reasoning_content="hm")
+        return anthropic(call, call, thought="hm") if dialect == "anthropic" else responses(call, call)
 
     def play(kept: Journal) -> Episode:
-        policy = kept.recording(make_policy(f"openai:m@{server.url}", CAVE, tools=True))
+        policy = kept.recording(make_policy(f"openai:m@{server.url}", CAVE, tools=True, dialect=dialect))
         return rollout(policy, lambda: CaveEnv(max_steps=3), [EpisodeSpec(0)])[0]
 
     with ChatServer(answer) as server:
         kept = Journal(tmp_path / "log.jsonl", {})
         whole = play(kept)
         kept.close()
-        requests = [request["messages"] for request in server.requests]
+        requests = [request[field] for request in server.requests]
         kept.path.write_bytes(b"".join(kept.path.read_bytes().splitlines(True)[:-1]))  # stopped in the third turn
         server.requests.clear()
         kept = Journal(tmp_path / "log.jsonl", {}, resume=True)
         again = play(kept)
         kept.close(done=True)
-        assert [request["messages"] for request in server.requests] == requests[2:]
+        assert [request[field] for request in server.requests] == requests[2:]
+    assert json.dumps(requests[2]).count('"hm"') == 2, "the reasoning of both turns"
     for episode in (whole, again):
         assert episode.meta["usage"].pop("seconds") > 0
     assert again == whole
