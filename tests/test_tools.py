@@ -133,6 +133,12 @@ def test_a_reply_that_is_only_a_call_is_understood_without_an_option(tmp_path: P
     assert len(replayed(log)) == 1
 
 
+def test_a_call_that_was_not_asked_for_is_told_as_its_action() -> None:
+    with ChatServer(lambda request: said(("take_action", {"action": "left"}))) as server:
+        played(server, steps=2, layout="conversation")
+        assert server.requests[1]["messages"][1] == {"role": "assistant", "content": "left"}
+
+
 def test_a_text_counts_before_a_call_that_was_not_asked_for() -> None:
     reply = said(("take_action", {"action": "right"}), text="<action>left</action>")
     with ChatServer(lambda request: reply) as server:
