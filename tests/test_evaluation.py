@@ -377,6 +377,7 @@ class TestFailures:
         assert why_failed(replace(episode, meta={"failed_requests": [{}] * len(turns)})) == "failed requests"
         assert why_failed(replace(episode, meta={"truncated_by": "context"}, turns=[])) == "out of context"
         assert why_failed(replace(episode, meta={"error": {}})) == "lost episode"
+        assert why_failed(replace(episode, meta={"failed_requests": 5})) == "step budget", "whatever a log says"
         assert why_failed(replace(episode, env_id="nowhere/Maze-v0")) == "step budget"
 
     @staticmethod

@@ -133,6 +133,12 @@ def test_a_reply_that_is_only_a_call_is_understood_without_an_option(tmp_path: P
     assert len(replayed(log)) == 1
 
 
+def test_a_call_that_was_not_asked_for_is_told_as_its_action() -> None:
+    with ChatServer(lambda request: said(("take_action", {"action": "left"}))) as server:
+        played(server, steps=2, layout="conversation")
+        assert server.requests[1]["messages"][1] == {"role": "assistant", "content": "left"}
+
+
 def test_a_text_counts_before_a_call_that_was_not_asked_for() -> None:
     reply = said(("take_action", {"action": "right"}), text="<action>left</action>")
     with ChatServer(lambda request: reply) as server:
@@ -199,26 +205,32 @@ def test_malformed_calls_are_answered_too() -> None:
     assert [json.loads(one["function"]["arguments"]) for one in calls["tool_calls"]] == [{}] * 3
 
 
-def test_a_resumed_run_goes_on_with_the_same_conversation(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dialect", ["chat", "anthropic", "responses"])
+def test_a_resumed_run_goes_on_with_the_same_conversation(dialect: str, tmp_path: Path) -> None:
+    field = "input" if dialect == "responses" else "messages"
+
     def answer(request: Mapping[str, Any]) -> tuple[int, bytes]:
-        call = ("take_action", {"action": ("left", "right")[len(request["messages"]) // 3 % 2]})
-        return said(call, call, reasoning_content="hm")
+        call = ("take_action", {"action": ("left", "right")[len(request[field]) // 3 % 2]})
+        if dialect == "chat":
+            return said(call, call, reasoning_content="hm")
+        return anthropic(call, call, thought="hm") if dialect == "anthropic" else responses(call, call)
 
     def play(kept: Journal) -> Episode:
-        policy = kept.recording(make_policy(f"openai:m@{server.url}", CAVE, tools=True))
+        policy = kept.recording(make_policy(f"openai:m@{server.url}", CAVE, tools=True, dialect=dialect))
         return rollout(policy, lambda: CaveEnv(max_steps=3), [EpisodeSpec(0)])[0]
 
     with ChatServer(answer) as server:
         kept = Journal(tmp_path / "log.jsonl", {})
         whole = play(kept)
         kept.close()
-        requests = [request["messages"] for request in server.requests]
+        requests = [request[field] for request in server.requests]
         kept.path.write_bytes(b"".join(kept.path.read_bytes().splitlines(True)[:-1]))  # stopped in the third turn
         server.requests.clear()
         kept = Journal(tmp_path / "log.jsonl", {}, resume=True)
         again = play(kept)
         kept.close(done=True)
-        assert [request["messages"] for request in server.requests] == requests[2:]
+        assert [request[field] for request in server.requests] == requests[2:]
+    assert json.dumps(requests[2]).count('"hm"') == 2, "the reasoning of both turns"
     for episode in (whole, again):
         assert episode.meta["usage"].pop("seconds") > 0
     assert again == whole
@@ -357,9 +369,11 @@ def test_limits_need_tokens_and_prices() -> None:
         with pytest.raises(BadSetting, match="needs the prices"):
             evaluate(chat_policy(server, tools=True), CAVE, num_episodes=1, max_cost=1.0)
         assert evaluated(server, "--max-cost", "1").exit_code == 2
-    uncounted = completion("<action>left</action>")
-    with ChatServer(lambda _: uncounted) as server, pytest.raises(BadSetting, match="does not count tokens"):
-        evaluate(chat_policy(server), CAVE, num_episodes=1, max_tokens_total=10)
+    call = json.loads(said(("take_action", {"action": "left"}))[1])
+    del call["usage"]
+    for uncounted in (completion("<action>left</action>"), (200, json.dumps(call).encode())):
+        with ChatServer(lambda _, it=uncounted: it) as server, pytest.raises(BadSetting, match="does not count tokens"):
+            evaluate(chat_policy(server), CAVE, num_episodes=1, max_tokens_total=10)
 
 
 # ---------------------------------------------------------------- other protocols

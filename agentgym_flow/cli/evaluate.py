@@ -155,25 +155,22 @@ class Evaluate(PlayOptions):
 
     def _evaluate(self, env_id: str, kwargs: dict[str, Any], track: Track | None = None) -> None:
         log, ended = self.log, self.is_complete(self.log)  # before any request to a model
-        player = guarded_policy(
+        settings = policy_settings(
             self.policy,
-            env_id,
-            **policy_settings(
-                self.policy,
-                self.policy_arg,
-                template=self.template,
-                tools=self.tools,
-                prices=self.prices,
-                patience=self.patience,
-                num_envs=self.num_envs if track is None else None,  # entries are reproduced with the usual number
-            ),
+            self.policy_arg,
+            template=self.template,
+            tools=self.tools,
+            prices=self.prices,
+            patience=self.patience,
+            num_envs=self.num_envs if track is None else None,  # entries are reproduced with the usual number
         )
+        if self.max_cost is not None and "prices" not in settings:
+            raise BadSetting("--max-cost needs the prices of the model: --prices FILE")
+        player = guarded_policy(self.policy, env_id, **settings)
         options = {"data": self.data, "dataset": self.dataset, "executor": self.executor}
         options |= {"base_url": self.base_url, "model": self.executor_model}
         kwargs = env_settings(env_id, self.env_arg, options) | kwargs
         live, status = Live(self.num_envs), 0
-        if self.max_cost is not None and self.prices is None:
-            raise BadSetting("--max-cost needs the prices of the model: --prices FILE")
         limits: dict[str, Any] = {"max_tokens_total": self.max_tokens_total, "max_cost": self.max_cost}
         play = replace(self.play(player, env_id, kwargs, log, live), **limits)
         if log is not None and ended:

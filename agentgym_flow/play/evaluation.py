@@ -200,12 +200,14 @@ def why_failed(episode: Episode) -> str:
         return ""
     turns, half = episode.turns, max(1, len(episode.turns) / 2)
     rules = text_env_class(episode.env_id).card.failures if episode.env_id in gym.registry else {}
+    requests = episode.meta.get(FAILED_REQUESTS)  # the remarks of a log may be anything
+    failed = len(requests) if isinstance(requests, list) else 0
     seen = set(episode.state_keys[: len(turns) // 2 + 1])
     found = {
         "lost episode": ERROR in episode.meta,
         "out of context": episode.meta.get(TRUNCATED_BY) == CONTEXT,
         **{why: bool(turns) and rule(episode) for why, rule in rules.items()},
-        "failed requests": len(episode.meta.get(FAILED_REQUESTS, ())) >= half,
+        "failed requests": failed >= half,
         "cut answers": sum(turn.output.cut for turn in turns) >= half,
         "invalid actions": sum(not turn.action_valid for turn in turns) >= half,
         "loop": len(turns) >= 4 and seen.issuperset(episode.state_keys),

@@ -171,6 +171,10 @@ class Journal:
             add_usage(meta.setdefault(USAGE, {}), found[USAGE])
         return PolicyOutput(action, completion=completion, policy=policy, cut=cut, truncated_by=truncated_by)
 
+    def items(self, policy_input: PolicyInput) -> list[Any]:
+        """Return the parts of the recorded answer to this input that its server wants back."""
+        return list(self._outputs[_place_of(policy_input)].get("items", ()))
+
     def add_output(self, row: Mapping[str, Any]) -> None:
         """Record an answer, in the form of `_row_of`."""
         self._append(json.dumps(row, separators=(",", ":")))
@@ -251,6 +255,10 @@ class _RecordedPolicy(PolicyWrapper):
 
     def __init__(self, policy: AsyncPolicy, journal: Journal) -> None:
         super().__init__(policy)
+        inner = policy
+        while isinstance(inner, PolicyWrapper):
+            inner = inner.policy
+        self._chat = inner if isinstance(inner, OpenAIPolicy) else None
         self._journal = journal
         self._answered = False
         self._new: list[dict[str, Any]] = []
@@ -259,15 +267,14 @@ class _RecordedPolicy(PolicyWrapper):
         """Return the recorded answer, or a new one from the policy."""
         known = self._journal.output(policy_input)
         if known is not None:
-            inner = self.policy
-            while isinstance(inner, PolicyWrapper):
-                inner = inner.policy
-            if isinstance(inner, OpenAIPolicy):
-                inner.messages(policy_input)  # a conversation goes on from them
+            if self._chat is not None:  # a conversation goes on from them
+                self._chat.messages(policy_input)
+                self._chat.keep_items(policy_input, self._journal.items(policy_input))
             return known
         spent = dict(policy_input.episode.meta.get(USAGE, {}))
         output = checked(self.policy, await self.policy.respond(policy_input))
-        self._new.append(_row_of(policy_input, output, spent))
+        items = [] if self._chat is None else list(self._chat.items(policy_input))
+        self._new.append(_row_of(policy_input, output, spent) | ({"items": items} if items else {}))
         self._answered = self._answered or not _noted(policy_input, FAILED_REQUESTS)
         if self._answered:
             self._keep()

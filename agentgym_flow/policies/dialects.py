@@ -1,7 +1,7 @@
 """The protocols of model servers: how a chat is written into a request, and how a reply is read.
 
 A chat is a list of messages. Beside `role` and `content`, an assistant's message may have `calls`, its calls of tools,
-and `items`, the parts of the reply as the server wrote them, which some servers want back. A message with the role
+and `items`, what the server wants back of its reply beside text and calls, in its own form. A message with the role
 `tool` is the answer to the call `id`; `error` says that the call was not executed.
 """
 
@@ -41,7 +41,7 @@ class Reply:
         cut: whether the reply was cut at the token limit.
         usage: the tokens, as counted by the server; empty if it does not count them.
         logprobs: the log-probabilities of the tokens as the server wrote them; see `numbers_in`.
-        items: the parts of the reply as the server wrote them, if it wants them back.
+        items: JSON-serialisable parts of the reply as the server wrote them, to be sent back in a conversation.
     """
 
     text: str
@@ -109,6 +109,7 @@ class OpenAIChat:
             functions = [{"name": call.name, "arguments": _well_formed(call)} for call in calls]
             pairs = zip(calls, functions, strict=True)
             message["tool_calls"] = [{"id": call.id, "type": "function", "function": made} for call, made in pairs]
+            message |= dict(one.get("items", ()))
         return message
 
     def reply(self, found: Any) -> Reply:
@@ -119,10 +120,12 @@ class OpenAIChat:
         calls = [_call(n, name, call.get("name"), call.get("arguments")) for n, (name, call) in enumerate(made)]
         spent = found.get("usage") or {}
         read, written = spent.get("prompt_tokens_details") or {}, spent.get("completion_tokens_details") or {}
+        # Of these names a server uses one, and some want the reasoning that led to calls back under it.
+        thoughts = {name: said for name in ("reasoning_content", "reasoning") if (said := _said(message.get(name)))}
         return Reply(
             text=_text(message.get("content")),
             calls=calls,
-            reasoning=_said(message.get("reasoning_content")) or _said(message.get("reasoning")),
+            reasoning=next(iter(thoughts.values()), ""),
             cut=choice.get("finish_reason") == "length",
             usage=_usage(
                 spent.get("prompt_tokens"),
@@ -131,6 +134,7 @@ class OpenAIChat:
                 written.get("reasoning_tokens"),
             ),
             logprobs=choice.get("logprobs"),
+            items=list(thoughts.items()) if calls else (),
         )
 
 

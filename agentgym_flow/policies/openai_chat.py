@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentgym_flow._util.endpoint import LONGEST_PAUSE, PATIENCE, RequestThreads, Tries, Unanswered
@@ -226,6 +226,7 @@ class OpenAIPolicy:
             return list(template.messages(policy_input))
         last, messages = self._said.get(id(policy_input.episode), (-1, []))
         if not turns:
+            self._items.pop(id(policy_input.episode), None)  # of an earlier episode at the same place in memory
             messages = list(template.messages(policy_input))
         elif last == len(turns) - 1:
             messages = [*messages, *self._last_turn(policy_input)]
@@ -233,6 +234,16 @@ class OpenAIPolicy:
             raise BadSetting("layout conversation continues what was said: let one policy play the whole episode")
         self._said[id(policy_input.episode)] = len(turns), messages
         return messages
+
+    def items(self, policy_input: PolicyInput) -> Sequence[Any]:
+        """Return the parts of the reply in the present turn that the server wants back. Some protocols have none."""
+        turn, items = self._items.get(id(policy_input.episode), (-1, ()))
+        return items if turn == len(policy_input.episode.turns) else ()
+
+    def keep_items(self, policy_input: PolicyInput, items: Sequence[Any]) -> None:
+        """Keep the parts of a recorded reply in the present turn that the server wants back."""
+        if items:
+            self._items[id(policy_input.episode)] = len(policy_input.episode.turns), items
 
     def _last_turn(self, policy_input: PolicyInput) -> list[dict[str, Any]]:
         """Return the answer of the last turn, and what came of it: the answers to its calls, or a message."""
@@ -243,6 +254,8 @@ class OpenAIPolicy:
         if why := noted.get("bad"):
             told = f"There was no action: {why}.\n\n{told}"
         answer: dict[str, Any] = {"role": "assistant", "content": episode.turns[-1].output.text}
+        if noted and not self._offered:  # a call that was not asked for is told as its action
+            answer["content"] = episode.turns[-1].action
         turn, items = self._items.get(id(episode), (-1, ()))
         calls = [ToolCall(**call) for call in noted.get("calls", ())] if self._offered else []
         if turn == number and (self._offered or not noted):
@@ -278,8 +291,7 @@ class OpenAIPolicy:
             spent = {**reply.usage, "cut": int(reply.cut), "seconds": round(seconds, 3)}
             price = {} if self._prices is None else {"cost": self._prices.cost(reply.usage)}
             add_usage(policy_input.episode.meta.setdefault(USAGE, {}), {**spent, **price})
-        if reply.items:
-            self._items[id(policy_input.episode)] = len(policy_input.episode.turns), reply.items
+        self.keep_items(policy_input, reply.items)
         return PolicyOutput(self._action(reply, policy_input), completion=reply.text, cut=reply.cut)
 
     def _action(self, reply: Reply, policy_input: PolicyInput) -> str:

@@ -136,7 +136,7 @@ class LimitedPolicy(PolicyWrapper):
         add_usage(self.spent, new)
         if self.max_cost is not None and new and "cost" not in self.spent:
             raise BadSetting("max_cost needs the prices of the model: --prices FILE")
-        if not new and output.text:
+        if not new and (output.text or output.action):
             raise BadSetting("the server does not count tokens, so max_tokens_total and max_cost have no effect")
         return output
 
