@@ -218,7 +218,9 @@ def test_tracks_with_the_same_tasks_share_floor_and_ceiling(root: Path, parsed: 
     assert rows == [["0.0\xa0%", "100.0\xa0%"]] * 2
 
 
-def test_the_overview_names_the_best_checked_entry(made: dict[str, str], parsed: dict[str, Page]) -> None:
+def test_the_overview_names_the_best_checked_entry(
+    root: Path, made: dict[str, str], parsed: dict[str, Page], monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = [row for row in parsed["index.html"].rows[1:] if len(row) > 3]
     [with_entries] = [row for row in rows if row[6] == "4"]
     assert with_entries[1].startswith("The expertreproduced, compact"), "the title of the better of two"
@@ -226,6 +228,9 @@ def test_the_overview_names_the_best_checked_entry(made: dict[str, str], parsed:
     assert with_entries[5] == "100.0\xa0%"
     assert with_entries[7] == "open"
     assert f'href="{TRACK}/2026-11-23-tiny/index.html"' in made["index.html"]
+    checked = dataclasses.replace(boards(root)[1], proved=[])
+    monkeypatch.setattr(site, "boards", lambda _: [checked])
+    assert f"replayed: {HOSTILE}, 100.0\xa0%" in Page(pages(root, jobs=0)["index.html"]).rows[1][1], "official data"
     [empty] = [row for row in rows if row[-2] == "0"]
     assert "no checked entry yet" in empty[1]
 
