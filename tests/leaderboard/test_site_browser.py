@@ -60,7 +60,7 @@ def _make(root: Path) -> None:
     (root / "tracks.toml").write_text(AWAITED, "utf-8")
     for one in (large, types, scores, empty):
         one.write(root / "tracks" / f"{one.name}.json")
-    add(root, "random", "2026-11-20", "Tried first", packed(played(RandomPolicy(), track())))
+    add(root, "random", "2026-11-24", "Tried again", packed(played(RandomPolicy(), track())))
     add(root, "random", title="Random actions", log=packed(played(RandomPolicy(), track())))
     add(root, "mine", title=HOSTILE)
     add(root, "reference-expert", title="The expert")
