@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.episodes import Episode, EpisodeRecorder, PolicyOutput
-from agentgym_flow.interchange.dialects import Dialect, dialect_of, refused, unwrapped
 from agentgym_flow.interchange.transcripts import RecordedEpisode, Utterance, action_in, played
+from agentgym_flow.interchange.wordings import Wording, refused, unwrapped, wording_of
 from agentgym_flow.replay.stepping import Divergence
 
 MERGED = "merged attempts"
@@ -99,7 +99,7 @@ class Court:
 
     def __init__(self, env: TextEnv, mapping: Sequence[str | int] = ()) -> None:
         self.env = env
-        self.dialect = dialect_of(env)
+        self.wording = wording_of(env)
         self._mapping = mapping
         self._recorder = EpisodeRecorder(env)
         self._tasks: dict[str, list[int]] | None = None
@@ -108,7 +108,7 @@ class Court:
         """Return the episode in a record, without instructions and examples before it, and without thoughts."""
         said = episode.said
         starts = [
-            (n, start) for n, one in enumerate(said) if not one.by_agent and (start := self.dialect.start(one.text))
+            (n, start) for n, one in enumerate(said) if not one.by_agent and (start := self.wording.start(one.text))
         ]
         goal, begin, merged = "", next((n for n, one in enumerate(said) if one.by_agent), len(said)) - 1, ""
         if starts:
@@ -118,14 +118,14 @@ class Court:
             if others and not any(_EXAMPLE.search(one.text) for one in said[: others[-1] + 1]):
                 begin, goal, merged = others[0], starts[0][1].goal, "the record goes on with another task"
         beginning = said[begin].text if 0 <= begin < len(said) else ""
-        start = self.dialect.start(beginning)
+        start = self.wording.start(beginning)
         if start is None or start.scene is None:
-            goal = "" if type(self.dialect) is not Dialect else unwrapped(beginning)
+            goal = "" if type(self.wording) is not Wording else unwrapped(beginning)
         turns, spoken, after = list[RecordedTurn](), 0, said[begin + 1 :]
         for n, one in enumerate(after):
             follows = after[n + 1] if n + 1 < len(after) and not after[n + 1].by_agent else None
             if not one.by_agent:
-                again = n > 0 and not after[n - 1].by_agent and self.dialect.start(one.text)
+                again = n > 0 and not after[n - 1].by_agent and self.wording.start(one.text)
                 merged = merged or (f"the episode starts again after step {len(turns)}" if again and turns else "")
                 continue
             spoken += 1
@@ -140,7 +140,7 @@ class Court:
         """Return the tasks that an episode can have, and why there are none. Names of tasks come first."""
         unknown = ""
         for name in episode.names:
-            found = self.dialect.task(self.env, name, self._mapping)
+            found = self.wording.task(self.env, name, self._mapping)
             if isinstance(found, int):
                 return [found], ""
             unknown = unknown or found or ""
@@ -150,7 +150,7 @@ class Court:
             return [], "it names no task that is known here, and does not show its goal and first observation"
         if self._tasks is None:
             self._tasks = defaultdict(list)
-            for task, goal in enumerate(self.dialect.goals(self.env)):
+            for task, goal in enumerate(self.wording.goals(self.env)):
                 self._tasks[goal].append(task)
         tasks = self._tasks.get(transcript.goal, [])
         if not tasks:
@@ -161,7 +161,7 @@ class Court:
 
     def _start(self, task: int, transcript: Transcript) -> Divergence | None:
         episode = self._recorder.reset(seed=task, task=task)
-        apart = self.dialect.starts_alike(self.env, episode.observation, transcript.beginning)
+        apart = self.wording.starts_alike(self.env, episode.observation, transcript.beginning)
         return None if apart is None else Divergence(0, apart[0], *_around(*apart[1:]))
 
     def judge(self, recorded: RecordedEpisode, transcript: Transcript, task: int) -> tuple[EpisodeVerdict, Episode]:
@@ -203,11 +203,11 @@ class Court:
         return judged[best]
 
     def _step(self, step: int, turn: RecordedTurn, is_last: bool) -> Iterator[Divergence]:
-        action = self.dialect.action(self.env, turn.action)
+        action = self.wording.action(self.env, turn.action)
         self._recorder.step(PolicyOutput(action, None if turn.text == action else turn.text or None))
         assert self._recorder.episode is not None
         last = self._recorder.episode.turns[-1]
-        if turn.observation is not None and not self.dialect.same(self.env, last.next_observation, turn.observation):
+        if turn.observation is not None and not self.wording.same(self.env, last.next_observation, turn.observation):
             yield Divergence(step, "observation", *_around(unwrapped(turn.observation), last.next_observation))
         if turn.reward is not None and abs(turn.reward - last.reward) > TOLERANCE:
             yield Divergence(step, "reward", turn.reward, last.reward)

@@ -1,7 +1,7 @@
 """Readers of the formats: each yields the episodes of a file or folder as a sequence of utterances.
 
 A reader knows where a format has its texts, actions, rewards and names of tasks. It knows no environment: where the
-task begins among instructions and examples is decided by `agentgym_flow.interchange.dialects`.
+task begins among instructions and examples is decided by `agentgym_flow.interchange.wordings`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OURS = "agentgym_flow"
 """The key of the free fields of other formats under which our exporters put the line of the log."""
 
 
-class ToolCall(msgspec.Struct):
+class RecordedCall(msgspec.Struct):
     """A tool call, with the field names of all formats."""
 
     function: str = ""
@@ -83,7 +83,7 @@ def _call(calls: list[Any], where: str) -> str:
     first = calls[0]
     if isinstance(first, Mapping) and isinstance(inner := first.get("function"), Mapping):  # as OpenAI nests it
         first = {"function": inner.get("name"), "arguments": inner.get("arguments")}
-    call = typed(first, ToolCall, BadLog, where)
+    call = typed(first, RecordedCall, BadLog, where)
     return called(call.function or call.function_name, call.arguments)
 
 
@@ -272,7 +272,7 @@ class AtifStep(msgspec.Struct):
     step_id: int
     source: str
     message: str | list[Any] | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[RecordedCall] | None = None
     observation: dict[str, Any] | None = None
     extra: dict[str, Any] | None = None
 

@@ -171,7 +171,7 @@ def test_the_digest_is_that_of_the_weights_however_they_are_stored(tmp_path: Pat
     before = [replace(again, submission=f"{PLACE[0]}/2026-11-20-first")]
     copy = judged(tmp_path / "copy", entry(), before=before)
     assert copy.reason is not None
-    assert "these are the weights of sokoban-small/2026-11-20-first" in copy.reason.message
+    assert "sokoban-small/2026-11-20-first has the same weights" in copy.reason.message
 
 
 def test_a_layout_that_the_prompt_lacks_is_refused(tmp_path: Path) -> None:

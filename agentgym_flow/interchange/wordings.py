@@ -1,7 +1,7 @@
 """How logs of a benchmark write starts, actions and observations, and name tasks.
 
 Other programs show the texts of an environment in their own ways: they cut ALFWorld's introduction and arrivals, list
-admissible actions below an observation, or draw WebShop's pages with brackets. A dialect compares such texts with those
+admissible actions below an observation, or draw WebShop's pages with brackets. A wording compares such texts with those
 of our environment. It allows for these ways exactly, and for nothing else, so that an edited text is found.
 """
 
@@ -54,8 +54,8 @@ class Start(NamedTuple):
     scene: str | None
 
 
-class Dialect:
-    """The dialect of environments without a known benchmark: observations are shown unchanged, also within a prompt."""
+class Wording:
+    """The wording of environments without a known benchmark: observations are shown unchanged, also within a prompt."""
 
     def start(self, said: str) -> Start | None:
         """Return the last start of an episode in a text; None if it has none. By default, none can be told apart."""
@@ -96,7 +96,7 @@ _PUT = re.compile(r"^You put the (.{1,60}) in/on the (.{1,60})\.$")
 _TAIL = re.compile(r"([^/\\]+)[/\\](trial_[^/\\]+)")
 
 
-class _ALFWorld(Dialect):
+class _ALFWorld(Wording):
     """ALFWorld: the introduction and arrivals may be cut, and `put X in/on Y` may be `move X to Y`."""
 
     def start(self, said: str) -> Start | None:
@@ -174,7 +174,7 @@ _SHOWN = 3  # products on a page of results that ReAct shows
 _CHOSEN = "You have clicked "
 
 
-class _WebShop(Dialect):
+class _WebShop(Wording):
     """WebShop: pages as joined texts, as rich text or HTML, or in the brackets of ReAct."""
 
     def start(self, said: str) -> Start | None:
@@ -248,8 +248,8 @@ def _as_in_react(game: Any) -> str:
     return "".join(shown)
 
 
-def dialect_of(env: TextEnv) -> Dialect:
-    """Return the dialect of an environment."""
+def wording_of(env: TextEnv) -> Wording:
+    """Return the wording of an environment."""
     if isinstance(env, ALFWorldEnv):
         return _ALFWorld()
-    return _WebShop() if isinstance(env, WebShopEnv) else Dialect()
+    return _WebShop() if isinstance(env, WebShopEnv) else Wording()
