@@ -2,8 +2,9 @@
 
 Prompts are counted in a few episodes of random play, which tend to be long, with the model's tokenizer if it is on this
 machine; the rest follows from the settings. Where it must guess, the estimate is an upper bound: answers have the
-maximal length, and episodes share no more than their task's first prompt in memory and nothing in operations. It leaves
-out attention over long contexts, which grows quadratically, and waiting and communication.
+maximal length, and attempts share no more than their task's first prompt. The embedding costs nothing but at tokens
+that are scored, where it is the output layer. Left out are attention over long contexts, which grows quadratically, and
+waiting and communication.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ class Probe:
         step_seconds: processor time of an environment step on this machine.
         tree: tokens of the training rows of the largest episode, every common prefix once.
         first: tokens of its first prompt, which all attempts at a task have in common.
+        distinct: tokens of the training rows of an episode, every common prefix once; 0 if it was not measured.
     """
 
     turns: float
@@ -76,6 +78,7 @@ class Probe:
     step_seconds: float
     tree: int = 0
     first: int = 0
+    distinct: float = 0.0
 
 
 class Flops(NamedTuple):
@@ -149,7 +152,10 @@ class CostEstimate:
             "Training": f"{self.batches:,.0f} batches, {self.episodes:,.0f} episodes, {turns:,.0f} turns",
             "Evaluation": f"{self.evaluated:,} episodes",
             "Prompts": f"{probe.read / probe.turns:,.0f} tokens on average, the longest seen {probe.longest:,}",
-            "Training tokens": f"{self.episodes * probe.read:,.0f} in prompts, {turns * self.answer:,.0f} in answers",
+            "Training tokens": (
+                f"{self.episodes * probe.trained - turns * self.answer:,.0f} in prompts, "
+                f"{turns * self.answer:,.0f} in answers"
+            ),
             "Operations": (
                 f"{self.flops.update:.2g} in updates, {self.flops.read:.2g} to read prompts, {self.flops.write:.2g} to "
                 "write answers, with evaluation"
@@ -163,9 +169,9 @@ class CostEstimate:
             "One CPU core": f"{self.core_hours:,.2g} hours, at {CORE / 1e9:.0f} gigaflops",
             **self._memory(),
             "Assumed": (
-                f"{self._tokens}; answers as long as may be, "
-                "episodes as long as random play; no prefixes shared, but for the first prompt in memory; 2 operations "
-                "per parameter and token forwards, 4 backwards (2 with LoRA); attention, waiting, communication left "
+                f"{self._tokens}; answers as long as may be, episodes as long as random play; attempts share the first "
+                "prompt only, and that if share_prefixes is on; 2 operations per parameter and token forwards, 4 "
+                "backwards (2 with LoRA), the output layer at scored tokens; attention, waiting, communication left "
                 "out; memory on a GPU in bfloat16, where updates and play take turns, without the one or two GB of "
                 "CUDA and of the allocator; on a CPU in float32, or with adapters in the dtype of the model"
             ),
@@ -211,14 +217,34 @@ def estimate(configs: Configs) -> CostEstimate:
     per_token = 2 + (2 if run.lora else 4) + (2 if agent.gradient_checkpointing else 0)
     passes = per_token * agent.num_iterations + (2 if agent.beta else 0)
     cloned = warm.warm_start_updates * warm.warm_start_batch if warm.warm_start_levels else 0
-    update = parameters * found.trained * (passes * episodes + per_token * cloned / found.turns)
-    played = 2 * parameters * (episodes + evaluated)
-    once = found.read if agent.layout == TURN else found.trained - found.turns * answer
+    layers, output = _split(run, parameters)
+    written = found.turns * answer
+    shared = bool(agent.share_prefixes and found.distinct)
+    common = found.first * (1 - 1 / agent.num_generations)  # of an episode, computed for another attempt already
+    trained = found.distinct - common if shared else found.trained
+    # A row is a turn, or in a conversation an episode.
+    rows = cloned / found.turns if agent.layout == TURN else cloned
+    update = passes * episodes * (layers * trained + output * written)
+    update += per_token * rows * (layers * found.trained + output * written)
+    once = found.read if agent.layout == TURN else found.trained - written
+    begun = common if shared and agent.generator == TRANSFORMERS else 0.0
+    read = 2 * layers * (episodes * (once - begun) + evaluated * once)
+    played = episodes + evaluated
     again = found.read - once if agent.generator == TRANSFORMERS else 0.0
-    flops = Flops(update, played * once, played * found.turns * answer, played * again)
+    flops = Flops(update, read, 2 * played * (layers + output) * written, 2 * played * layers * again)
     needed = memory_of(configs, found, answer)
     counted = tokenizer is not None
     return CostEstimate(parameters, batches, episodes, evaluated, answer, found, flops, needed, counted)
+
+
+def _split(run: RunConfig, parameters: int) -> tuple[int, int]:
+    """Return the parameters that every token meets, and those of the output layer."""
+    config = None if run.model == TINY or is_own_model(run.model) else config_of(run.model)
+    if config is None:
+        return parameters, 0
+    text = config.get_text_config()
+    output = text.vocab_size * text.hidden_size
+    return parameters - output * (1 if text.tie_word_embeddings else 2), output
 
 
 def tokenizer_of(configs: Configs, template: PromptTemplate) -> PreTrainedTokenizerBase | None:
@@ -338,6 +364,7 @@ def probe(
         step_seconds=seconds / turns,
         tree=tree,
         first=first,
+        distinct=sum(distinct for distinct, _ in trees) / count,
     )
 
 

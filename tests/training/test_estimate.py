@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from test_chat_templates import base_model
+from transformers import Qwen3Config
 from typer.testing import CliRunner
 
 from agentgym_flow import training
@@ -120,6 +121,23 @@ def test_only_transformers_on_a_gpu_reads_a_conversation_again(tmp_path: Path, m
     assert own.core_hours == engine.core_hours
     assert own.gpu_hours > engine.gpu_hours
     assert "on a GPU to read conversations again" in own.summary()["Operations"]
+
+
+def test_shared_prefixes_and_the_embedding_are_not_paid_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Qwen3Config(vocab_size=100, hidden_size=4, tie_word_embeddings=True)
+    monkeypatch.setattr(module, "config_of", lambda _: config)
+    monkeypatch.setattr(module, "memory_of", lambda *_: {})
+    monkeypatch.setattr(module, "count_parameters", lambda *_: 1000)
+    monkeypatch.setattr(module, "probe", lambda *_: Probe(7, 700, 170, 10, 0, tree=170, first=40, distinct=170))
+    line = ["--model=folder", "--layout=conversation", "--max_completion_length=10"]
+    line += ["--beta=0", "--activation_checkpointing=false"]
+    found = estimate(settings(tmp_path, *line, "--share_prefixes=true"))
+    tokens = 170 - 40 + 40 / 4  # four attempts at a task
+    assert found.flops.update == 6 * 48 * (600 * tokens + 400 * 7 * 10)
+    assert found.flops.read == 2 * 600 * (48 * (100 - 30) + 22 * 100)
+    assert found.summary()["Training tokens"] == f"{48 * 100:,} in prompts, {48 * 70:,} in answers"
+    whole = estimate(settings(tmp_path, *line, "--share_prefixes=false"))
+    assert whole.flops.update == 6 * 48 * (600 * 170 + 400 * 7 * 10)
 
 
 @pytest.mark.parametrize("layout", ["turn", "conversation"])
