@@ -87,10 +87,10 @@ def entries(board: Board, season: str, work: Path, root: Path) -> Iterator[Leade
         yield LeaderboardEntry(f"{REFERENCE}{policy}", title, policy)
     trained_in = f"agentgym_flow/{board.env}"
     if board.weights_of:
-        for folder in sorted((root / SUBMISSIONS / f"{board.weights_of}-{season}").glob("*-tiny-*")):
-            about = Submission.parse((folder / ABOUT).read_bytes())
-            submit = ("--badge", "replayed", "--prompt", about.prompt, "--trained-in", trained_in)
-            yield LeaderboardEntry(about.name, about.title, f"hf:{folder / 'policy'}", submit=submit)
+        for other in sorted((root / SUBMISSIONS / f"{board.weights_of}-{season}").glob("*-tiny-*")):
+            about = Submission.parse((other / ABOUT).read_bytes())
+            played = ("--badge", "replayed", "--prompt", about.prompt, "--trained-in", trained_in)
+            yield LeaderboardEntry(about.name, about.title, f"hf:{other / 'policy'}", submit=played)
         return
     for algorithm in ("warm start", *ALGORITHMS):
         run = work / board.track / ("rewardflow" if algorithm == "warm start" else algorithm)
