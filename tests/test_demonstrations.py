@@ -16,7 +16,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.episodes import read_log
 from agentgym_flow.errors import BadResume, BadSetting, ServerDown, UnknownOption, UnknownTemplate
 from agentgym_flow.play import collect
-from agentgym_flow.play.evaluation import completion_for
+from agentgym_flow.play.demonstrations import completion_for
 from agentgym_flow.policies import ExpertPolicy, PolicyInput, PolicyOutput, RandomPolicy
 from agentgym_flow.prompts import ChoiceTemplate, TextTemplate, template_for
 from agentgym_flow.replay import verify_log

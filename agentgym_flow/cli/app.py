@@ -21,6 +21,7 @@ from agentgym_flow.cli import (
     leaderboard,
     logs,
     play,
+    rescore,
     servers,
     simulate,
     train,
@@ -152,7 +153,7 @@ app.command("export")(train.export)
 app.command("verify")(logs.verify)
 app.command("import")(imports.import_)
 app.command("compare")(logs.compare)
-app.command("rescore")(logs.rescore)
+app.command("rescore")(rescore.rescore)
 app.command("validate")(validate.validate)
 app.command("view")(logs.view)
 app.command("shop")(servers.shop)

@@ -6,12 +6,11 @@ from agentgym_flow._util.importing import on_demand
 
 if TYPE_CHECKING:
     from agentgym_flow.play.attempts import AtK, at_k, best_of_k, pass_at_k, pass_hat_k
+    from agentgym_flow.play.demonstrations import collect, collect_play
     from agentgym_flow.play.evaluation import (
         Difference,
         Evaluation,
         by_task_type,
-        collect,
-        collect_play,
         evaluate,
         evaluate_play,
         failures_of,

@@ -19,8 +19,8 @@ import numpy as np
 from agentgym_flow.core import check_integer
 from agentgym_flow.episodes import Episode, LogLimits, raw_lines
 from agentgym_flow.errors import BadLog, SandboxUnavailable
+from agentgym_flow.replay.lines import LineChecker, LinePlan, LinePosition, LineResult
 from agentgym_flow.replay.stepping import Divergence
-from agentgym_flow.replay.workers import LineChecker, LinePlan, LinePosition, LineResult
 from agentgym_flow.sandbox.verdict import Level, Machine
 
 
