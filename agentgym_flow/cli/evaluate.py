@@ -312,7 +312,15 @@ def _show(result: Evaluation, types: Mapping[str, Evaluation], used: Usage | Non
 
 
 def _tasks(result: Evaluation) -> str:
-    """Return the number of different tasks played, and the size of the split if it differs."""
+    """Return the number of different tasks played, and the size of the split if it differs.
+
+    Of official tasks it also says how many were not played, and how many are in the split twice.
+    """
+    if result.official and result.split_tasks is not None:
+        missing = result.split_tasks - result.tasks - result.repeated
+        return (
+            f"{result.tasks:,} different, {missing:,} of {result.split_tasks:,} missing, {result.repeated:,} repeated"
+        )
     of_split = "" if result.split_tasks in (None, result.tasks) else f" of {result.split_tasks:,}"
     return f"{result.tasks:,} different{of_split}" if of_split else f"{result.tasks:,}"
 

@@ -44,6 +44,8 @@ class Evaluation:
         split: the split.
         tasks: the number of different tasks played, by `task_key`.
         split_tasks: the number of tasks in the split (of the chosen types, if any); None if unknown.
+        repeated: the number of played tasks of the split that equal another one, by `task_key`.
+        official: whether the tasks are official data.
         attempts: the largest number of episodes of one task of the split.
         episodes: the number of episodes played.
         success: the success rate: the share of episodes that achieved their task.
@@ -98,6 +100,8 @@ class Evaluation:
     bad_calls: Mapping[str, int] = field(default_factory=dict)
     usage: Mapping[str, float] = field(default_factory=dict)
     failures: Mapping[str, int] = field(default_factory=dict)
+    repeated: int = 0
+    official: bool = False
     at_k: tuple[AtK, ...] = ()
 
     @classmethod
@@ -153,6 +157,8 @@ class Evaluation:
             bad_calls=dict(Counter(one["bad"] for _, one in noted if "bad" in one)),
             usage=usage,
             failures=failures_of(episodes),
+            repeated=len({episode.task for episode in episodes}) - len(set(tasks)),
+            official=any(episode.data for episode in episodes),
             at_k=at_k(episodes),
         )
 

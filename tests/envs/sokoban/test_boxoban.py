@@ -284,3 +284,10 @@ def test_a_byte_order_mark_is_no_part_of_a_level(tmp_path: Path) -> None:
     assert read_levels(write(tmp_path, f"\ufeff{ONE}\n")) == [Level.parse(ONE)]
     with pytest.raises(BadLevel, match="a board without a '; number' header"):  # the first line is still a header
         read_levels(write(tmp_path, f"\ufeff; 0\n{ONE}\n\n{TWO}\n"))
+
+
+def test_an_evaluation_says_which_official_tasks_were_played(tmp_path: Path) -> None:
+    file = write(tmp_path, f"; 0\n{ONE}\n\n; 1\n{TWO}\n\n; 2\n{ONE}\n\n; 3\n{ONE}\n")
+    words = ["evaluate", "Sokoban-v0", "--data", str(file), "--split", "test", "--env-arg", "max_steps=2"]
+    some = CliRunner().invoke(app, [*words, "--policy", "random", "--episodes", "3"])
+    assert "2 different, 1 of 4 missing, 1 repeated" in some.stdout, some.output
