@@ -88,7 +88,9 @@ def packed(folder: Path, without: tuple[str, ...] = ()) -> float:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--entries", type=int, default=50)
     parser.add_argument("--sharing", type=int, default=1)
     args = parser.parse_args()

@@ -58,10 +58,10 @@ if SAMPLES.is_dir():
         machine_examples = 4
         key_tasks = 1
         golden: ClassVar[Any] = {
-            "data=official/expert/0": "4cfbeb617a5ba863",
-            "data=official/expert/1": "0fd0b8f7e85c78c3",
-            "data=official/mixed/0": "716fa13a8bc88f7c",
-            "data=official/mixed/1": "ecbac53155c84ac4",
+            "data=official/expert/0": "1705827ff383d7a7",
+            "data=official/expert/1": "85c6cd857a04d66e",
+            "data=official/mixed/0": "c81d99461671cf9a",
+            "data=official/mixed/1": "44098613af275141",
         }
 
         @pytest.fixture(scope="class", autouse=True)
