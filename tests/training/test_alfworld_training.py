@@ -69,7 +69,7 @@ def test_packaged_settings_say_nothing_of_an_algorithm_or_of_another_environment
 
 
 def test_the_comparison_has_settings_for_it() -> None:
-    as_published, short, of_the_board = read_settings(ENV)
+    as_published, of_the_board, short = read_settings(ENV)
     assert as_published.lasting["env_kwargs"] == {"max_steps": 50}
     assert short.lasting["env_kwargs"] == {"max_steps": 16}
     assert of_the_board.lasting["env_kwargs"] == {"max_steps": 50}
