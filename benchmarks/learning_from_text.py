@@ -1,7 +1,7 @@
 """A language model learns an environment from text alone: cloned on expert text, then trained with RL.
 
     python benchmarks/learning_from_text.py alfworld|sokoban [--seeds 1] [--algorithms rewardflow] [--key value ...]
-    python benchmarks/learning_from_text.py alfworld|search|sokoban_pretrained --model FOLDER [--seeds 3]
+    python benchmarks/learning_from_text.py alfworld|canvas|search|sokoban_pretrained --model FOLDER [--seeds 3]
 
 Without `--model`, the model is a Qwen3 of more than five million parameters with random weights and a byte-level
 tokenizer, which the script makes. With it, FOLDER is a pretrained model. It plays in conversations: the first message
@@ -46,7 +46,7 @@ from agentgym_flow.training.recipe import Recipe, open_run
 from agentgym_flow.training.run_config import mapping
 
 NAME = "learning_from_text_{}.yaml"
-NAMES = ("alfworld", "sokoban", "alfworld_pretrained", "search_pretrained", "sokoban_pretrained")
+NAMES = ("alfworld", "sokoban", "alfworld_pretrained", "canvas_pretrained", "search_pretrained", "sokoban_pretrained")
 
 SHAPE: dict[str, Any] = {"width": 384, "layers": 3, "heads": 6, "context": 2048, "theta": 10_000.0, "spread": 0.02}
 """Of the model."""
