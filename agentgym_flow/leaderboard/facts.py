@@ -156,7 +156,8 @@ def how_to_submit(track: Track) -> str:
     policy, prompt, badge = "hf:CHECKPOINT", track.prompts[0], REPRODUCED
     more = f" --trained-in {track.env_id}"
     if track.rules == ZERO_SHOT:
-        policy, badge, more = "openai:MODEL@URL --policy-arg logprobs=true", ATTESTED, " --model MODEL"
+        policy, badge = "openai:MODEL@URL --policy-arg logprobs=true", ATTESTED
+        more = " --model MODEL --open-weights WEIGHTS"
     elif track.rules == TEN_MINUTES:
         more += f" --training {TRAINING}"
     elif track.data or NUMERIC in track.prompts:

@@ -153,8 +153,12 @@ def judge(
 
 
 def _check_owner(verdict: SubmissionVerdict, before: Iterable[SubmissionVerdict]) -> None:
-    """Raise `BadSubmission` if another account has used the name of the entry first, on any track."""
-    first = min((one for one in before if one.name == verdict.name), key=lambda one: one.when, default=None)
+    """Raise `BadSubmission` if another account has used the name of the entry first, on any track.
+
+    A refused entry does not use its name, because it may have been refused for it.
+    """
+    using = (one for one in before if one.name == verdict.name and one.reason is None)
+    first = min(using, key=lambda one: one.when, default=None)
     if first is not None and first.account != verdict.account:
         whose = f"account {first.account}" if first.account else "this project"
         raise BadSubmission(

@@ -125,6 +125,8 @@ def publish(
             )
         except Exception as error:  # whatever one entry does, the others are published
             problems.append(f"{'/'.join(place)}: {error or type(error).__name__}")
+            # It keeps its name while it waits.
+            before.append(SubmissionVerdict("/".join(place), account=merge.account, merged=merge.when))
             continue
         verdict = replace(verdict, merged=merge.when, commit=merge.commit)
         verdict.write(verdict_file(root, entry))

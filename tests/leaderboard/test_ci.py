@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -245,8 +246,19 @@ def test_a_file_name_that_is_no_text_is_refused(git: Git, tmp_path: Path) -> Non
     assert "run\\udcff.py' must be a plain file" in (tmp_path / "out" / "summary.md").read_text("utf-8")
 
 
+WORKFLOW = Path(__file__).parents[2] / ".github/workflows/leaderboard.yml"
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_the_workflow_passes_a_branch_without_a_submission(tmp_path: Path, accepted: bool) -> None:
+    (step,) = re.findall(r"^ +if test -f decision/verdict.json;.*$", WORKFLOW.read_text("utf-8"), re.MULTILINE)
+    write(tmp_path / "decision", {"verdict.json": b""} if accepted else {})
+    subprocess.run(["bash", "-e", "-c", step], cwd=tmp_path, env={"GITHUB_OUTPUT": "out"}, check=True)
+    assert (tmp_path / "out").is_file() == accepted
+
+
 def test_the_workflow_replays_nothing_without_the_sandbox() -> None:
-    workflow = (Path(__file__).parents[2] / ".github/workflows/leaderboard.yml").read_text("utf-8")
+    workflow = WORKFLOW.read_text("utf-8")
     commands = re.findall(r"agentgym-flow leaderboard (?:ci|publish|render)\b[^&\n]*", workflow)
     assert len(commands) >= 3
     assert all("--require-sandbox" in command for command in commands), commands

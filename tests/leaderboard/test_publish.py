@@ -70,6 +70,27 @@ def test_each_season_has_its_secret_and_an_entry_without_it_waits(tmp_path: Path
     assert (set(found), problem) == ({"of-s2", "of-s3"}, "")
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_an_entry_that_waits_keeps_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git = Git(tmp_path / "repository")
+    root = git.path / ROOT
+    season, seed, secret = new_season("s1", "2026-01-01", "2026-12-31")
+    season.opened(seed).write(season_file(root, "s1"))
+    replace(track(), name="small-s1", season="s1").write(root / "tracks" / "small-s1.json")
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "2026-11-27T10:00:00Z")
+    submit(root, "mine", "a", to="small-s1")
+    git.commit("Entry\n\nAccount: alice\n")
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "2026-11-27T11:00:00Z")
+    add(root, "mine")
+    git.commit("Entry\n\nAccount: bob\n")
+    found, problem = published(root)
+    assert "the secret of season s1 is missing" in problem
+    assert found["mine"].account == "bob"
+    assert "'mine' belongs to account alice" in found["mine"].summary()
+    found, problem = published(root, secrets={"s1": secret})
+    assert (found["mine"].account, found["mine"].accepted, problem) == ("alice", True, "")
+
+
 def test_one_fault_does_not_keep_others_from_being_published(tmp_path: Path) -> None:
     root = board(tmp_path)
     submit(root, "a", "a fault of the submission")

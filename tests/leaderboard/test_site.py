@@ -209,10 +209,16 @@ def test_provenance_is_complete(root: Path) -> None:
     for told in (
         *(verdict.submission_sha256, verdict.track_sha256, "boxes=1", "agentgym_flow/Sokoban-v0", "split test"),
         *("Sokoban", "Boxoban", "600 core-seconds", "<td>1,000</td>", "temperature 0.5", "somebody"),
+        f"agentgym_flow {verdict.package}, sandbox none",
         *('<a href="https://example.org/weights"', '<a href="https://example.org"', "agentgym-flow evaluate --track"),
         '<pre tabindex="0" role="region" aria-label="Source of the training">train(&#39;&lt;b&gt;&#39;)</pre>',
     ):
         assert told in text, told
+    (file,) = (root / "verdicts" / TRACK).glob(f"{entry.id}.json")
+    replace(verdict, sandbox="").write(file)
+    older = pages(root, jobs=0)[f"{TRACK}/{entry.id}/index.html"]
+    replace(verdict).write(file)
+    assert f"agentgym_flow {verdict.package}<" in older, "a verdict from before the field"
     for model in (ModelCard("Tiny"), None):
         bare = replace(about, model=model, sampling=SamplingSettings(), link="")
         (root / "submissions" / TRACK / entry.id / "submission.yaml").write_text(yaml_of(bare), "utf-8")

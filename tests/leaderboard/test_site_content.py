@@ -35,6 +35,7 @@ HOSTILE = '<img src=x onerror=alert(1)> "&amp;</th>'
 FORMULA = "=HYPERLINK(1)"
 SEASON = "a" * 64
 SHARED = "shared"
+REPOSITORY = "https://github.com/agentgym-flow/agentgym_flow"
 VOID = {"meta", "br", "wbr", "input", "hr", "img", "link"}
 
 
@@ -130,11 +131,16 @@ def test_every_link_leads_somewhere(root: Path, made: dict[str, str], parsed: di
     for name, page in parsed.items():
         assert len(page.ids) == len(set(page.ids)), name
         for link in page.links:
+            if link == REPOSITORY:
+                continue
             address, _, fragment = link.partition("#")
             to = posixpath.normpath(posixpath.join(posixpath.dirname(name), address)) if address else name
             assert to in made or (root / "site" / to).resolve().exists(), (name, link)
             assert not fragment or fragment in parsed[to].ids, (name, link)
     assert len(parsed) == 3 + 2 * 6
+    assert all(
+        REPOSITORY in parsed[name].links for name in ("index.html", f"{TRACK}/index.html", f"{SHARED}/index.html")
+    )
 
 
 def test_nothing_is_loaded_from_elsewhere(made: dict[str, str], parsed: dict[str, Page]) -> None:
@@ -231,6 +237,12 @@ def test_the_overview_names_the_best_checked_entry(
     checked = dataclasses.replace(boards(root)[1], proved=[])
     monkeypatch.setattr(site, "boards", lambda _: [checked])
     assert f"replayed: {HOSTILE}, 100.0\xa0%" in Page(pages(root, jobs=0)["index.html"]).rows[1][1], "official data"
+    changed = replace(checked.track, season="s2", data={"boxoban": "0" * 64})
+    monkeypatch.setattr(site, "boards", lambda _: [dataclasses.replace(checked, track=changed)])
+    text = pages(root, jobs=0)["index.html"]
+    assert Page(text).rows[1][0] == "Smallseason s2", "the title is the same in every season"
+    assert "no maintainer takes part" in made["index.html"]
+    assert "so a maintainer runs them" in text, "CI has no official data"
     [empty] = [row for row in rows if row[-2] == "0"]
     assert "no checked entry yet" in empty[1]
 
@@ -355,6 +367,7 @@ def test_the_commands_are_those_of_the_command_line(tmp_path: Path, monkeypatch:
                 command = command.commands[words[0]]
             known = {name for one in getattr(command, "params", []) for name in one.opts}
             assert words[0] == "git" or {word for word in words if word.startswith("--")} <= known, line
+    assert "--open-weights" in how_to_submit(replace(track(), rules="zero-shot")), "else it can never be rescored"
     board(tmp_path / "leaderboards")
     monkeypatch.chdir(tmp_path)
     first, second, *_ = how_to_submit(track()).replace("\\\n", "").splitlines()
