@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # JSON may hold one half of a surrogate pair ("\ud800"), which Python's json reads as a string of one code point. When
-# msgspec converts such a string into a number, it raises UnicodeEncodeError; other strings that are no number, and
-# the same string where a str is expected, raise nothing but ValidationError, or nothing.
+# msgspec converts such a string into a number, it raises UnicodeEncodeError. For every other string without a number it
+# raises ValidationError, and where a str is expected, it accepts half a character.
 # Who is hurt: whoever reads documents of strangers with json and validates them by msgspec.convert under
 # `except msgspec.ValidationError`: one value ends the program.
 # Way around: also catch UnicodeEncodeError (it is a ValueError, as ValidationError is), or decode by
@@ -35,7 +35,7 @@ assert error_of(msgspec.convert, "x", float) == "ValidationError"
 assert error_of(msgspec.convert, half, str) == "no error"
 seen = [error_of(msgspec.convert, half, kind, strict=strict) for kind in (int, float) for strict in (True, False)]
 decoded = error_of(msgspec.json.decode, rb'"\ud800"', type=float)
-print("Expected: ValidationError, as for every other string that is no number.")
+print("Expected: ValidationError, as for every other string without a number.")
 print(f"Seen: {seen} for int and float, strict and not; msgspec.json.decode raises {decoded}")
 if "UnicodeEncodeError" not in seen:
     sys.exit("The behaviour is gone: half a character is refused like other strings.")
