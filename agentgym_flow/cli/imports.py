@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -94,7 +93,8 @@ def _show(report: ImportReport) -> None:
         named = ", ".join(map(str, report.missing[:_SHOWN])) + (", ..." if len(report.missing) > _SHOWN else "")
         say(f"missing: {len(report.missing)} of {report.num_tasks} tasks of split {report.split!r}: {named}")
     episodes = len(report.episodes) + len(report.unreadable)
-    scores = {"recorded": report.scores(recorded=True), "replayed": report.scores(recorded=False)}
+    scores = {"recorded": report.recorded_score, "replayed": report.replayed_score}
+    means = [f"{name} {score:.3f}" for name, score in scores.items() if not math.isnan(score)]
     claims = sum(one.recorded is not None for one in report.episodes)
     show_facts(
         {
@@ -108,7 +108,7 @@ def _show(report: ImportReport) -> None:
             "turns left out": f"{sum(one.left_out for one in report.episodes):,} thoughts and texts without an action",
             "success, recorded": _rate(report.recorded_success, claims),
             "success, replayed": _rate(report.replayed_success, len(report.identified)),
-            "mean score": ", ".join(f"{name} {fmean(one):.3f}" for name, one in scores.items() if one) or "none",
+            "mean score": ", ".join(means) or "none",
         }
     )
 

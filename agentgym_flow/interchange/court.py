@@ -171,9 +171,7 @@ class Court:
         found: dict[str, Divergence] = {}
         for step, turn in enumerate(transcript.turns, 1):
             if self._recorder.done:
-                found.setdefault(
-                    "actions after the end", Divergence(step, "actions after the end", turn.action, "ended")
-                )
+                found["after"] = Divergence(step, "actions after the end", turn.action, "ended")
                 break
             for one in self._step(step, turn, step == len(transcript.turns)):
                 found.setdefault(one.what, one)

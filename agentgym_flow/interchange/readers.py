@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
@@ -32,7 +32,6 @@ from agentgym_flow.interchange.transcripts import (
 )
 
 Number = Finite | bool
-Index = Annotated[int, msgspec.Meta(ge=0)] | Annotated[str, msgspec.Meta(max_length=1000)]
 
 OURS = "agentgym_flow"
 """The key of the free fields of other formats under which our exporters put the line of the log."""
@@ -57,7 +56,6 @@ class Spoken(msgspec.Struct):
 
 
 AGENTS = frozenset({"assistant", "agent", "gpt", "bot", "model"})
-SILENT = frozenset({"system"})
 
 
 def _message(row: Any, where: str) -> Utterance | None:
@@ -71,20 +69,17 @@ def _message(row: Any, where: str) -> Utterance | None:
         for part in parts
         if isinstance(part, str) or (isinstance(part, Mapping) and part.get("type", "text") == "text")
     )
-    if spoken.role in SILENT:
+    if spoken.role == "system":
         return None
     if spoken.role not in AGENTS:
         return Utterance(False, text, None, _number(spoken.reward), spoken.done)
-    return Utterance(True, text, _call(spoken.tool_calls, where) if spoken.tool_calls else None)
-
-
-def _call(calls: list[Any], where: str) -> str:
-    """Return the action of the first tool call, which is the one that is played."""
-    first = calls[0]
+    if not spoken.tool_calls:
+        return Utterance(True, text)
+    first = spoken.tool_calls[0]  # the one that is played
     if isinstance(first, Mapping) and isinstance(inner := first.get("function"), Mapping):  # as OpenAI nests it
         first = {"function": inner.get("name"), "arguments": inner.get("arguments")}
     call = typed(first, RecordedCall, BadLog, where)
-    return called(call.function or call.function_name, call.arguments)
+    return Utterance(True, text, called(call.function or call.function_name, call.arguments))
 
 
 def _number(value: float | bool | None) -> float | None:
@@ -130,10 +125,15 @@ def _agentbench(row: Any, where: str) -> RecordedEpisode:
     result = typed(inner, BenchResult, BadLog, where)
     episode = RecordedEpisode("", 0, names=_names(row, "index", "game_file", "gamefile"))
     episode.reward = _number(result.reward)
+    chat = outer.get("history") if isinstance(outer, Mapping) else None
     if result.log is not None:  # ALFWorld: the observation after the action
         rounds = [typed(one, Round, BadLog, f"{where}: round {n}") for n, one in enumerate(result.log, 1)]
-        chat = outer.get("history") if isinstance(outer, Mapping) else None
-        episode.said = [Utterance(False, result.init_prompt)] if result.init_prompt else _beginning(chat, where)
+        if result.init_prompt:
+            episode.said = [Utterance(False, result.init_prompt)]
+        elif isinstance(chat, list):  # of older results: what was said before the first round
+            said = _messages(chat, where)
+            last = max((n for n, one in enumerate(said) if "Your task is to:" in one.text), default=-1)
+            episode.said = said[: last + 1]
         for one in rounds:
             episode.said.append(Utterance(True, one.output or "", one.action))
             if one.observation is not None:
@@ -150,18 +150,11 @@ def _agentbench(row: Any, where: str) -> RecordedEpisode:
         if rounds and (rounds[-1].reward is not None or rounds[-1].done is not None):
             episode.said.append(Utterance(False, "", None, _number(rounds[-1].reward), rounds[-1].done))
     else:
-        chat = result.history or (outer.get("history") if isinstance(outer, Mapping) else None)
+        chat = result.history or chat
         if not isinstance(chat, list):
             raise BadLog(f"{where}: has neither `log` nor `history`")
         episode.said = _messages(chat, where)
     return episode
-
-
-def _beginning(chat: Any, where: str) -> list[Utterance]:
-    """Return the messages before the first round of older results, which have no `init_prompt`."""
-    said = _messages(chat, where) if isinstance(chat, list) else []
-    last = max((n for n, one in enumerate(said) if "Your task is to:" in one.text), default=-1)
-    return said[: last + 1]
 
 
 def _gaps(numbers: list[int | None], what: str) -> list[str]:
@@ -175,11 +168,8 @@ def _gaps(numbers: list[int | None], what: str) -> list[str]:
 
 def _names(row: Any, *keys: str) -> list[str | int]:
     """Return the values of keys that name a task, in the record or in its metadata."""
-    places = (
-        [row, *(row.get(key) for key in ("meta", "metadata", "extra", "extra_info", "info"))]
-        if isinstance(row, Mapping)
-        else []
-    )
+    row = row if isinstance(row, Mapping) else {}
+    places = [row, *map(row.get, ("meta", "metadata", "extra", "extra_info", "info"))]
     found = [place.get(key) for place in places if isinstance(place, Mapping) for key in keys]
     return [one for one in found if isinstance(one, str | int) and not isinstance(one, bool) and one != ""]
 
@@ -219,12 +209,7 @@ def _eto(row: Any, where: str) -> RecordedEpisode:
     episode.reward, episode.turns = _number(meta.reward), meta.steps
     # Of WebShop, `success` means that something was bought.
     episode.success = meta.success if meta.reward is None else None
-    if (
-        meta.success is False
-        and meta.reward is not None
-        and float(meta.reward) == 1
-        and meta.terminate_reason != "max_steps"
-    ):
+    if meta.success is False and episode.reward == 1 and meta.terminate_reason != "max_steps":
         episode.faults.append("the reward is 1, and success is false")
     if meta.success is True and (meta.finished is False or meta.terminate_reason == "max_steps"):
         episode.faults.append("success is true, and the episode did not finish")
@@ -304,7 +289,6 @@ def _atif(row: Any, where: str) -> RecordedEpisode:
     episode.names = [*_names({**row, "extra": extra}, "task", "session", "session_id", "task_id", *GAME)]
     _add_results(episode, ends, where)
     for step in found.steps:
-        reward = typed({"reward": (step.extra or {}).get("reward")}, FinalResults, BadLog, where).reward
         if step.source == "agent":
             said = _message({"role": "assistant", "content": step.message}, where)
             action = called(step.tool_calls[0].function_name, step.tool_calls[0].arguments) if step.tool_calls else None
@@ -313,9 +297,9 @@ def _atif(row: Any, where: str) -> RecordedEpisode:
             episode.said += _messages([{"role": "user", "content": step.message}], where)
         results = (step.observation or {}).get("results")
         texts = [one.get("content") for one in results if isinstance(one, Mapping)] if isinstance(results, list) else []
+        reward = (step.extra or {}).get("reward")
         if step.source == "agent" and (texts or reward is not None):
-            heard = _message({"role": "tool", "content": texts[0] if texts else None, "reward": reward}, where)
-            episode.said += [heard] if heard else []
+            episode.said += _messages([{"role": "tool", "content": next(iter(texts), None), "reward": reward}], where)
     episode.faults += _gaps([step.step_id for step in found.steps], "step")
     total = metrics.get("total_steps")
     if isinstance(total, int) and total != len(found.steps):
@@ -383,8 +367,7 @@ def _inspect_documents(path: Path) -> Iterator[Document]:
 
 # ---------------------------------------------------------------- the formats
 def _own(path: Path) -> Iterator[Found]:
-    for file in files_of(path, (".jsonl", ".jsonl.gz")):
-        name = file.relative_to(path).as_posix() if path.is_dir() else file.name
+    for name, file in files_of(path, (".jsonl", ".jsonl.gz")):
         for number, raw in raw_lines(file, LogLimits()):
             line = raw if isinstance(raw, BadLog) else read_line(raw, f"{name} line {number}")
             if isinstance(line, BadLog):
@@ -404,7 +387,7 @@ def _rows(
         except BadLog as error:
             yield name, index, error
             continue
-        if reader is _eto and (stem := Path(name).stem).isdigit() and len(stem) < 10:
+        if reader is _eto and (stem := Path(name).stem).isdecimal() and len(stem) < 10:
             episode.names.append(int(stem))
         yield name, index, episode
 

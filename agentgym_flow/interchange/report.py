@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -78,11 +79,15 @@ class ImportReport:
         """The success rate as played again, of the identified episodes; NaN if there are none."""
         return _mean(one.success for one in self.identified)
 
-    def scores(self, *, recorded: bool) -> list[float]:
-        """Return the scores as recorded, of the episodes that record one, or those of the replays."""
-        if recorded:
-            return [one.recorded_score for one in self.episodes if one.recorded_score is not None]
-        return [one.score for one in self.identified]
+    @property
+    def recorded_score(self) -> float:
+        """The mean score as recorded, of the episodes that record one; NaN if none does."""
+        return _mean(one.recorded_score for one in self.episodes if one.recorded_score is not None)
+
+    @property
+    def replayed_score(self) -> float:
+        """The mean score as played again, of the identified episodes; NaN if there are none."""
+        return _mean(one.score for one in self.identified)
 
     @property
     def ok(self) -> bool:
@@ -91,6 +96,14 @@ class ImportReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as JSON."""
+        lists = {
+            "unreadable": self.unreadable,
+            "unidentified": self.unidentified,
+            "differing": self.differing,
+            "unfinished": [one for one in self.identified if one.unfinished],
+            "ambiguous": [one for one in self.identified if len(one.candidates) > 1],
+            "results": self.identified,
+        }
         return {
             "ok": self.ok,
             "format": self.form,
@@ -104,19 +117,9 @@ class ImportReport:
             "left_out_turns": sum(one.left_out for one in self.episodes),
             "recorded_success": finite(self.recorded_success),
             "replayed_success": finite(self.replayed_success),
-            "recorded_score": finite(_mean(self.scores(recorded=True))),
-            "replayed_score": finite(_mean(self.scores(recorded=False))),
-            **{name: [asdict(one) for one in verdicts] for name, verdicts in self._lists().items()},
-        }
-
-    def _lists(self) -> dict[str, list[EpisodeVerdict]]:
-        return {
-            "unreadable": self.unreadable,
-            "unidentified": self.unidentified,
-            "differing": self.differing,
-            "unfinished": [one for one in self.identified if one.unfinished],
-            "ambiguous": [one for one in self.identified if len(one.candidates) > 1],
-            "results": self.identified,
+            "recorded_score": finite(self.recorded_score),
+            "replayed_score": finite(self.replayed_score),
+            **{name: [asdict(one) for one in verdicts] for name, verdicts in lists.items()},
         }
 
 
@@ -171,38 +174,45 @@ def import_log(
             env.max_steps = min(longest, MOST_TURNS)
         report = ImportReport(form, env_id, env.split, env.num_tasks)
         report.unreadable = [EpisodeVerdict("", why=str(one)) for one in records if isinstance(one, BadLog)]
-        lines = _judge_all(court, readable, found, report, kwargs, on_episode)
-        _assign(court, readable, found, report, lines, attempts)
+        cases = _judge_all(court, readable, found, kwargs, on_episode)
+        _assign(court, cases, attempts)
+        report.episodes = [case.verdict for case in cases]
         _count(report, readable, attempts)
-    if out is not None and lines:
+    if out is not None and any(case.line for case in cases):
         with LogWriter(out) as writer:
-            for recorded, verdict in zip(readable, report.episodes, strict=True):
-                if (line := lines.get(id(verdict))) is not None:
-                    line.attempt = verdict.attempt
-                    line.meta = {
-                        **(line.meta or {}),
-                        "imported": {"format": form, "file": recorded.file, "index": recorded.index},
-                    }
-                    writer.write(line)
+            for case in cases:
+                if case.line is not None:
+                    imported = {"format": form, "file": case.recorded.file, "index": case.recorded.index}
+                    case.line.attempt = case.verdict.attempt
+                    case.line.meta = {**(case.line.meta or {}), "imported": imported}
+                    writer.write(case.line)
     return report
+
+
+@dataclass(slots=True)
+class _Case:
+    """An episode with its verdict, and with its line of a log if it replays."""
+
+    recorded: RecordedEpisode
+    transcript: Transcript
+    verdict: EpisodeVerdict
+    line: LoggedEpisode | None
 
 
 def _judge_all(
     court: Court,
     readable: Sequence[RecordedEpisode],
     found: Sequence[Transcript],
-    report: ImportReport,
     kwargs: Mapping[str, Any],
     on_episode: Callable[[int], None] | None,
-) -> dict[int, LoggedEpisode]:
-    """Judge all episodes, and return the line of a log for each that replays, by the identity of its verdict."""
-    lines: dict[int, LoggedEpisode] = {}
-    others = _Elsewhere(court.env, kwargs)
-    limits = LogLimits()
+) -> list[_Case]:
+    cases: list[_Case] = []
     data = dict.fromkeys(court.env.data, kwargs["data"]) if "data" in kwargs else {}
     data = {name: one.path if isinstance(one, DataSet) else registry.resolve(one).path for name, one in data.items()}
-    with closing(Environments(data, limits)) as environments:
-        for number, (recorded, transcript) in enumerate(zip(readable, found, strict=True), 1):
+    with ExitStack() as stack:
+        environments = stack.enter_context(closing(Environments(data, LogLimits())))
+        others = cache(lambda: [*_other_courts(court.env, kwargs, stack)])  # made when they are needed
+        for recorded, transcript in zip(readable, found, strict=True):
             try:
                 if recorded.logged is not None:
                     verdict, line = _judge_line(court, recorded, transcript, environments)
@@ -211,30 +221,42 @@ def _judge_all(
             except Exception as error:  # such as a damaged game: it concerns this episode
                 reason = f"{type(error).__name__}: {error}"
                 verdict, line = EpisodeVerdict(str(recorded), why=f"cannot be replayed: {reason:.300}"), None
-            report.episodes.append(verdict)
-            if line is not None and not any(map(is_of_replay, verdict.differences)):
-                lines[id(verdict)] = line
+            replays = not any(map(is_of_replay, verdict.differences))
+            cases.append(_Case(recorded, transcript, verdict, line if replays else None))
             if on_episode is not None:
-                on_episode(number)
+                on_episode(len(cases))
     budget = max((one.spoken for one in found), default=0)
-    for verdict, transcript in zip(report.episodes, found, strict=True):
-        verdict.unfinished = verdict.unfinished and transcript.spoken < budget
-    others.close()
-    return lines
+    for case in cases:
+        case.verdict.unfinished = case.verdict.unfinished and case.transcript.spoken < budget
+    return cases
+
+
+def _other_courts(env: TextEnv, kwargs: Mapping[str, Any], stack: ExitStack) -> Iterator[Court]:
+    """Yield a court for every other split of the same data; `stack` closes them."""
+    for split in SPLITS:
+        if split != env.split:
+            try:
+                other = make_text_env(env.env_id, **kwargs, split=split)
+            except AgentGymFlowError:  # the data has no such split
+                continue
+            yield Court(stack.enter_context(closing(other)))
 
 
 def _judge(
-    court: Court, recorded: RecordedEpisode, transcript: Transcript, others: _Elsewhere
+    court: Court, recorded: RecordedEpisode, transcript: Transcript, others: Callable[[], list[Court]]
 ) -> tuple[EpisodeVerdict, LoggedEpisode | None]:
     tasks, why = court.candidates(recorded, transcript)
     if not transcript.turns:
         tasks, why = [], "it has no action"
-    if not tasks:
-        why += others.mention(recorded, transcript)
-        claim = recorded_success(recorded)
-        return EpisodeVerdict(str(recorded), why=why, recorded=claim, recorded_score=recorded.reward), None
-    verdict, episode = court.judge_all(recorded, transcript, tasks)
-    return verdict, LoggedEpisode.of(episode)
+    if tasks:
+        verdict, episode = court.judge_all(recorded, transcript, tasks)
+        return verdict, LoggedEpisode.of(episode)
+    for other in others():
+        if found := other.candidates(recorded, transcript)[0]:
+            why += f"; it is task {found[0]} of split {other.env.split!r}"
+            break
+    claim = recorded_success(recorded)
+    return EpisodeVerdict(str(recorded), why=why, recorded=claim, recorded_score=recorded.reward), None
 
 
 def _judge_line(
@@ -265,20 +287,14 @@ def _judge_line(
     return verdict, logged
 
 
-def _assign(
-    court: Court,
-    readable: Sequence[RecordedEpisode],
-    found: Sequence[Transcript],
-    report: ImportReport,
-    lines: dict[int, LoggedEpisode],
-    attempts: int,
-) -> None:
+def _assign(court: Court, cases: Sequence[_Case], attempts: int) -> None:
     """Give episodes that fit several tasks different ones as far as possible, so that none counts as repeated."""
-    attempts = max([attempts, *(1 + one.attempt for one in readable if one.attempt is not None)])
+    known = [case.recorded.attempt for case in cases if case.recorded.attempt is not None]
+    attempts = max([attempts, *(1 + attempt for attempt in known)])
     holders: dict[int, list[int]] = defaultdict(list)
 
     def place(number: int, tried: set[int]) -> bool:
-        for task in report.episodes[number].candidates:
+        for task in cases[number].verdict.candidates:
             if task in tried:
                 continue
             tried.add(task)
@@ -291,17 +307,15 @@ def _assign(
                     return True
         return False
 
-    numbers = [number for number, one in enumerate(report.episodes) if one.candidates]
-    for number in sorted(numbers, key=lambda number: len(report.episodes[number].candidates)):
+    for number in sorted(range(len(cases)), key=lambda number: len(cases[number].verdict.candidates)):
         place(number, set())
-    for task, number in ((task, number) for task, held in holders.items() for number in held):
-        verdict = report.episodes[number]
-        if verdict.task != task:
-            moved, episode = court.judge(readable[number], found[number], task)
-            moved.candidates, moved.unfinished = verdict.candidates, verdict.unfinished
-            report.episodes[number] = moved
-            if lines.pop(id(verdict), None) is not None:
-                lines[id(moved)] = LoggedEpisode.of(episode)
+    for task, case in ((task, cases[number]) for task, held in holders.items() for number in held):
+        if case.verdict.task != task:
+            moved, episode = court.judge(case.recorded, case.transcript, task)
+            moved.candidates, moved.unfinished = case.verdict.candidates, case.verdict.unfinished
+            case.verdict = moved
+            if case.line is not None:
+                case.line = LoggedEpisode.of(episode)
 
 
 def _count(report: ImportReport, readable: Sequence[RecordedEpisode], attempts: int) -> None:
@@ -319,37 +333,6 @@ def _count(report: ImportReport, readable: Sequence[RecordedEpisode], attempts: 
     report.missing = [task for task in range(report.num_tasks) if task not in by_task]
 
 
-class _Elsewhere:
-    """Looks for unidentified episodes in the other splits of the same data, which are read on first use."""
-
-    def __init__(self, env: TextEnv, kwargs: Mapping[str, Any]) -> None:
-        self._env = env
-        self._kwargs = kwargs
-        self._courts: list[Court] | None = None
-
-    def mention(self, recorded: RecordedEpisode, transcript: Transcript) -> str:
-        """Return in which split an episode is found, as the end of a message; `""` if in none."""
-        if self._courts is None:
-            self._courts = list(self._made())
-        for court in self._courts:
-            tasks, _ = court.candidates(recorded, transcript)
-            if tasks:
-                return f"; it is task {tasks[0]} of split {court.env.split!r}"
-        return ""
-
-    def _made(self) -> Iterator[Court]:
-        for split in SPLITS:
-            if split != self._env.split:
-                try:
-                    yield Court(make_text_env(self._env.env_id, **self._kwargs, split=split))
-                except AgentGymFlowError:  # the data has no such split
-                    continue
-
-    def close(self) -> None:
-        for court in self._courts or ():
-            court.env.close()
-
-
 def _read_mapping(path: Path) -> list[str | int]:
     """Return the tasks that indices mean, as AgentBench (lists by type) and AgentGym (entries) write them."""
     try:
@@ -357,16 +340,10 @@ def _read_mapping(path: Path) -> list[str | int]:
     except OSError as error:
         raise BadLog(f"{path}: cannot be read ({error.strerror})") from None
     value = parsed(raw, str(path))
-    if isinstance(value, dict):
-        value = [one for part in value.values() for one in (part if isinstance(part, list) else [None])]
-    entries = (
-        [f"{one.get('task_type')}/{one.get('task_id')}" if isinstance(one, dict) else one for one in value or ()]
-        if isinstance(value, list)
-        else [None]
-    )
+    parts = [*value.values()] if isinstance(value, dict) else [value]
+    entries = [one for part in parts for one in (part if isinstance(part, list) else [None])]
+    entries = [f"{one.get('task_type')}/{one.get('task_id')}" if isinstance(one, dict) else one for one in entries]
     if not entries or not all(isinstance(one, str | int) for one in entries):
-        raise BadLog(
-            f"{path}: must be a list of games, or an object of such lists"
-            + (f" ({value})" if isinstance(value, BadLog) else "")
-        )
-    return [str(one) if isinstance(one, str) else int(one) for one in entries if one is not None]
+        why = f" ({value})" if isinstance(value, BadLog) else ""
+        raise BadLog(f"{path}: must be a list of games, or an object of such lists{why}")
+    return [one if isinstance(one, str) else int(one) for one in entries]  # a bool is an int

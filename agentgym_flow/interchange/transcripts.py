@@ -8,6 +8,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -87,13 +88,13 @@ Document = tuple[str, int, Any]
 """The name of a file, the number of the document in it, and the document, or a `BadLog` if it cannot be read."""
 
 
-def files_of(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
+def files_of(path: Path, suffixes: tuple[str, ...]) -> list[tuple[str, Path]]:
     """Return the file, or the files with these suffixes in the folder and its subfolders, numbers in order.
 
-    Raises `BadLog` if there is none, or too many.
+    Each has the name that reports give it: it is relative to the folder. Raises `BadLog` if there is none, or too many.
     """
     if path.is_file():
-        return [path]
+        return [(path.name, path)]
     if not path.is_dir():
         raise BadLog(f"there is no file or folder {path}")
     found = [file for file in path.rglob("*") if file.name.endswith(suffixes) and file.is_file()]
@@ -101,9 +102,8 @@ def files_of(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
         raise BadLog(f"{path} has no file that ends in {' or '.join(suffixes)}")
     if len(found) > MOST_FILES:
         raise BeyondLimits(f"{path} has more than {MOST_FILES} files")
-    return sorted(
-        found, key=lambda file: [int(part) if part.isdigit() else 0 for part in (file.stem,)] + [0, str(file)]
-    )
+    found.sort(key=lambda file: (int(file.stem) if file.stem.isdecimal() else 0, str(file)))
+    return [(file.relative_to(path).as_posix(), file) for file in found]
 
 
 def json_documents(path: Path) -> Iterator[Document]:
@@ -112,8 +112,7 @@ def json_documents(path: Path) -> Iterator[Document]:
     An array of objects is one document for each object. Raises the errors of `files_of`.
     """
     total = 0
-    for file in files_of(path, (".json", ".jsonl", ".jsonl.gz")):
-        name = file.relative_to(path).as_posix() if path.is_dir() else file.name
+    for name, file in files_of(path, (".json", ".jsonl", ".jsonl.gz")):
         total += file.stat().st_size
         if total > MOST_BYTES:
             yield name, 0, BeyondLimits(f"{name}: more than {MOST_BYTES:,} bytes in all; not read further")
@@ -153,16 +152,13 @@ def archived_documents(path: Path, folder: str, suffix: str) -> Iterator[Documen
     Raises the errors of `files_of`.
     """
     total = 0
-    for file in files_of(path, (suffix,)):
-        name = file.relative_to(path).as_posix() if path.is_dir() else file.name
+    for name, file in files_of(path, (suffix,)):
         try:
             with zipfile.ZipFile(file) as archive:
-                entries = [one for one in archive.infolist() if one.filename.startswith(folder)]
+                entries = sorted(entry for entry in archive.namelist() if entry.startswith(folder))
                 if len(entries) > MOST_FILES:
                     raise BeyondLimits(f"{name}: more than {MOST_FILES} entries")
-                for index, entry in enumerate(
-                    sorted(one.filename for one in entries if one.filename.endswith(".json"))
-                ):
+                for index, entry in enumerate(entry for entry in entries if entry.endswith(".json")):
                     with archive.open(entry) as member:
                         raw = member.read(MOST_DOCUMENT_BYTES + 1)
                     total += len(raw)
@@ -180,26 +176,10 @@ def archived_documents(path: Path, folder: str, suffix: str) -> Iterator[Documen
 _TAGGED = re.compile(r"<action>(.{0,10000}?)</action>", re.DOTALL | re.IGNORECASE)
 _LABEL = re.compile(r"\bAction\s*\d*:", re.IGNORECASE)
 _THOUGHT = re.compile(r"think\s*[:\[]", re.IGNORECASE)
-_WITH_TWO = {
-    "take": "from",
-    "put": "in/on",
-    "move": "to",
-    "heat": "with",
-    "cool": "with",
-    "clean": "with",
-    "slice": "with",
-}
-_VERBS = {
-    "goto": "go to",
-    **{verb: verb for verb in (*_WITH_TWO, "open", "close", "use", "toggle", "examine", "look", "inventory")},
-}
-_BRACKETS = {
-    "search": "search",
-    "search_action": "search",
-    "click": "click",
-    "click_action": "click",
-    "answer": "answer",
-}
+_WITH_TWO = {"take": "from", "put": "in/on", "move": "to"} | dict.fromkeys(("heat", "cool", "clean", "slice"), "with")
+_WITH_ONE = ("open", "close", "use", "toggle", "examine", "look", "inventory")
+_VERBS = {"goto": "go to", **{verb: verb for verb in (*_WITH_TWO, *_WITH_ONE)}}
+_BRACKETS = {verb + end: verb for verb, end in product(("search", "click"), ("", "_action"))} | {"answer": "answer"}
 
 
 def action_in(text: str) -> str:
@@ -287,8 +267,8 @@ class _Text:
         elif tally := _TALLY.match(line):  # ReAct prints the number of episodes and the mean reward until here
             self.flush()
             number, value = int(tally[1] or 0), _value(tally[2] or tally[3])
-            before, self.total = self.total, number * value if value is not None else self.total
             if value is not None:
+                before, self.total = self.total, number * value
                 self.episodes[-1].reward = round(self.total - before, 6) if number else value
         else:
             if (
@@ -331,8 +311,7 @@ def _value(word: str) -> float | None:
 
 def text_episodes(path: Path) -> Iterator[Found]:
     """Yield the episodes of texts with `Action:`, `Act 1:` or `> action`, and of the outputs of notebooks."""
-    for file in files_of(path, (".txt", ".log", ".md", ".ipynb")):
-        name = file.relative_to(path).as_posix() if path.is_dir() else file.name
+    for name, file in files_of(path, (".txt", ".log", ".md", ".ipynb")):
         lines, problem = _lines(file, name)
         text, divided = _Text(), any(map(_RULE.match, lines)) or any("Action: reset" in line for line in lines)
         for line in lines:

@@ -69,7 +69,9 @@ class Wording:
     def task(self, env: TextEnv, name: str | int, mapping: Sequence[str | int]) -> int | str | None:
         """Return the task that a name means, a text that says why there is none, or None if it names no task."""
         if isinstance(name, int) and mapping:
-            name = mapping[name] if 0 <= name < len(mapping) else -1
+            if not 0 <= name < len(mapping):
+                return f"the mapping has no entry {name}"
+            name = mapping[name]
         if isinstance(name, int):
             return name if 0 <= name < env.num_tasks else f"there is no task {name}"
         return None
@@ -115,13 +117,10 @@ class _ALFWorld(Wording):
         if isinstance(name, str) and (numbered := re.fullmatch(r"alfworld_(\d{1,9})", name)):
             name = int(numbered[1])
         if isinstance(name, int):  # a place in a list of games, whose order no log contains
-            if not mapping:
-                return None
-            if not 0 <= name < len(mapping):
-                return f"the mapping has no entry {name}"
-            name = mapping[name]
-        if isinstance(name, int):
-            return name if 0 <= name < env.num_tasks else f"there is no task {name}"
+            meant = mapping[name] if 0 <= name < len(mapping) else None
+            if not isinstance(meant, str):
+                return super().task(env, name, mapping) if mapping else None
+            name = meant
         tails = list(_TAIL.finditer(name))
         if not tails:
             return None

@@ -69,6 +69,12 @@ def test_an_example_in_the_first_message_is_not_the_task(tmp_path: Path) -> None
     assert (report["imported"], report["left_out_turns"]) == (1, 1)
 
 
+def test_files_may_be_named_by_digits_that_are_no_number(tmp_path: Path) -> None:
+    path = eto(tmp_path, clean(ALFWORLD)[:2])
+    (path / "1.json").rename(path / "²³.json")
+    assert [one["task"] for one in report_on("eto", path, ALFWORLD)["results"]] == [0, 1]
+
+
 def test_a_start_in_the_middle_is_a_second_attempt(tmp_path: Path) -> None:
     path = agentgym(tmp_path, clean(ALFWORLD)[3:4])
     (row,) = json.loads(path.read_text("utf-8"))
