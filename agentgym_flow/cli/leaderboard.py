@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,7 +30,7 @@ from agentgym_flow.cli.options import (
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadSetting, BadSubmission
 from agentgym_flow.leaderboard.files import ROOT, SITE, SUBMISSIONS, TRACKS
-from agentgym_flow.leaderboard.submission import ABOUT, ATTESTED, MODEL_CONFIG, TRAINING, WEIGHTS
+from agentgym_flow.leaderboard.submission import ABOUT, ATTESTED
 from agentgym_flow.prompts import TURN
 
 if TYPE_CHECKING:
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
     from agentgym_flow.leaderboard.submission import Folder
     from agentgym_flow.leaderboard.track import Track
     from agentgym_flow.policies import Policy
-    from agentgym_flow.training.policy import ModelPolicy
-
 
 SECRETS = "AGENTGYM_FLOW_SEASON_SECRETS"
 """The environment variable with the secrets of the seasons, as a JSON object: season -> secret."""
@@ -90,9 +87,7 @@ def ci(
         (out / "summary.md").write_text(decision.summary(), "utf-8")
         if decision.verdict is not None:
             decision.verdict.write(out / "verdict.json")
-    say(decision.summary().rstrip())
-    if not decision.ok:
-        raise typer.Exit(1)
+    _show(decision)
 
 
 @app.command()
@@ -115,15 +110,15 @@ def check(
     from agentgym_flow.leaderboard.publish import verdict_file
     from agentgym_flow.leaderboard.verdict import SubmissionVerdict
 
-    place = folder.resolve().parent.name, folder.resolve().name
+    place = folder.resolve()
     try:
-        check_name(place[1][11:])
+        check_name(place.name[11:])
     except BadSubmission as error:
         _show(Decision(refused=str(error)))
-    file = verdict_file(root, folder.resolve())
+    file = verdict_file(root, place)
     verdict = judge(
         folder,
-        place,
+        (place.parent.name, place.name),
         root,
         before=[SubmissionVerdict.read(file)] if file.is_file() else [],
         data=data_paths(data),
@@ -395,17 +390,13 @@ def submit(
 
     check_name(name)
     about: dict[str, Any] = {"name": name, "badge": badge, "prompt": prompt, "title": title, "authors": author}
-    about |= {"command": command, "training": {"environments": trained_in or [], "data": extra_data}}
-    cost = {"core_seconds": core_seconds, "episodes": episodes}
-    about["training"] |= {name: value for name, value in cost.items() if value is not None}
-    about |= {} if link is None else {"link": link}
-    card = {"name": model, "parameters": parameters, "weights": weights}
+    cost = _given(core_seconds=core_seconds, episodes=episodes)
+    about |= {"command": command, "training": {"environments": trained_in or [], "data": extra_data, **cost}}
+    card = _given(name=model, parameters=parameters, weights=weights)
     if open_weights is not None:
         card |= {"name": model or open_weights.name, "sha256": open_weights_digest(open_weights)}
-    given = {name: value for name, value in card.items() if value is not None}
-    about |= {"model": given} if given else {}
-    about |= {"sampling": {"greedy": True}} if greedy else {}
-    about |= {"layout": layout} if layout != TURN else {}
+    sampling = {"greedy": True} if greedy else None
+    about |= _given(link=link, model=card or None, sampling=sampling, layout=None if layout == TURN else layout)
     put = store_of(root).put if store else None
     place = make_submission(run, about, root, policy=policy, half=half, source=source, training=training, put=put)
     where = data_paths(data)
@@ -417,37 +408,19 @@ def submit(
     stdout().print("Commit this folder alone on a branch, and open a pull request.")
 
 
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def _policy() -> MakePolicy | None:
     """Return a `MakePolicy` for submitted weights; None if PyTorch is not installed."""
     if find_spec("torch") is None or find_spec("transformers") is None:
         return None
 
     def make(entry: Folder, track: Track) -> tuple[Policy, str]:
-        from agentgym_flow.core import stable_hash
-        from agentgym_flow.leaderboard.reproduce import settings_of, train
-        from agentgym_flow.training.submitted import submitted_policy, weights_digest
+        from agentgym_flow.training.submitted import entry_policy  # imports PyTorch
 
-        def of(config: Path, weights: Path) -> ModelPolicy:
-            shape = decode_file(config.read_bytes(), BadSubmission, config.name)
-            about = entry.about
-            return submitted_policy(
-                track.env_id,
-                about.prompt,
-                shape,
-                weights.read_bytes(),
-                temperature=about.sampling.temperature or 1.0,
-                greedy=about.sampling.greedy,
-                layout=about.layout,
-            )
-
-        if TRAINING not in entry.names:
-            policy = of(entry.path / MODEL_CONFIG, entry.path / WEIGHTS)
-            return policy, weights_digest(policy.model)
-        settings = settings_of((entry.path / TRAINING).read_bytes())
-        with TemporaryDirectory(prefix="agentgym_flow-") as scratch:
-            trained = train(settings, track, Path(scratch))
-            policy = of(trained / Path(MODEL_CONFIG).name, trained / Path(WEIGHTS).name)
-        return policy, stable_hash(settings)
+        return entry_policy(entry, track)
 
     return make
 

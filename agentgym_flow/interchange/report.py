@@ -341,7 +341,7 @@ def _read_mapping(path: Path) -> list[str | int]:
         raise BadLog(f"{path}: cannot be read ({error.strerror})") from None
     value = parsed(raw, str(path))
     parts = [*value.values()] if isinstance(value, dict) else [value]
-    entries = [one for part in parts for one in (part if isinstance(part, list) else [None])]
+    entries: list[Any] = [one for part in parts for one in (part if isinstance(part, list) else [None])]
     entries = [f"{one.get('task_type')}/{one.get('task_id')}" if isinstance(one, dict) else one for one in entries]
     if not entries or not all(isinstance(one, str | int) for one in entries):
         why = f" ({value})" if isinstance(value, BadLog) else ""

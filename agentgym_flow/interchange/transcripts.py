@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym_flow._util.records import stream_objects
-from agentgym_flow._util.values import MAX_DEPTH, decode, is_deep
+from agentgym_flow._util.values import MAX_DEPTH, decode, finite, is_deep
 from agentgym_flow.episodes import LoggedEpisode, LogLimits, raw_lines
 from agentgym_flow.errors import BadData, BadLog, BeyondLimits
 
@@ -302,9 +302,9 @@ class _Text:
 
 
 def _value(word: str) -> float | None:
-    """Return a number or a truth value; None for any other word."""
+    """Return a finite number or a truth value; None for any other word."""
     try:
-        return {"true": 1.0, "false": 0.0}.get(word.lower()) if word[0] in "tTfF" else float(word.strip("."))
+        return {"true": 1.0, "false": 0.0}.get(word.lower()) if word[0] in "tTfF" else finite(float(word.strip(".")))
     except ValueError:
         return None
 
@@ -332,8 +332,10 @@ def _lines(file: Path, name: str) -> tuple[list[str], BadLog | None]:
         cells = notebook.get("cells") if isinstance(notebook, Mapping) else None
         if not isinstance(cells, list):
             return [], notebook if isinstance(notebook, BadLog) else BadLog(f"{name}: is not a notebook")
-        outputs = [out for cell in cells if isinstance(cell, Mapping) for out in cell.get("outputs") or []]
-        texts = [out.get("text") for out in outputs if isinstance(out, Mapping)]
+        outputs = [cell["outputs"] for cell in cells if isinstance(cell, Mapping) and cell.get("outputs")]
+        texts = [
+            one.get("text") for part in outputs if isinstance(part, list) for one in part if isinstance(one, Mapping)
+        ]
         joined = ["".join(map(str, text)) if isinstance(text, list) else text for text in texts]
         return "".join(text for text in joined if isinstance(text, str)).split("\n"), None
     lines, problem = [], None

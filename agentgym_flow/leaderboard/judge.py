@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -87,69 +87,98 @@ def judge(
     """
     verdict = SubmissionVerdict("/".join(place), account=account or "")
     check: Check = "files"
-    scratch = ExitStack()
     try:
-        folder = scratch.enter_context(complete(folder, root))
-        entry = Folder.read(folder)
-        check_place(place, entry.about)
-        verdict = replace(verdict, submission_sha256=entry.digest)
-        check = "track"
-        track = _track(root / TRACKS, entry.about.track)
-        verdict = replace(verdict, track_sha256=track.digest)
-        check = "rules"
-        check_rules(entry, track)
-        if account is not None:
-            _check_owner(verdict, before)
-        check = "coverage"
-        limits = limits_of(track)
-        in_time = within(MOST_SECONDS, LOG)
-        said = claims(folder / LOG, track, limits, in_time)
-        check = "steps"
-        found = verify_log(
-            folder / LOG,
-            data,
-            jobs=jobs,
-            limits=limits,
-            expect=track.episodes,
-            on_line=in_time,
-            require_sandbox=require_sandbox,
-        )
-        verdict = replace(verdict, sandbox=found.sandbox)
-        if not found.ok:
-            if found.divergences:
-                line, first = found.divergences[0]
-                verdict = replace(verdict, divergence=DivergencePoint(line, first.step, f"{first!s:.600}"))
-            raise BadSubmission(f"{LOG}: {found.problems()[0]}")
-        if entry.about.badge == ATTESTED:
-            check = "completions"
-            check_completions(folder / LOG, track, entry.about.prompt, limits, data, in_time)
-        if entry.about.badge == REPRODUCED:
-            check = "weights"
-            if make_policy is None:
-                raise MissingExtra.of("torch", "train")
-            secret = None if secrets is None else secrets.get(track.season, "")
-            if track.season:
-                drawn = Season.read(season_file(root, track.season)).drawn_with(secret)
-            else:
-                drawn = FreshSeed((secret or "").encode("utf-8"), public=not secret)
-            policy, digest = make_policy(entry, track)
-            _check_new(digest, verdict, before)
-            own = {one.submission_sha256: one.drawn_from for one in before if one.submission == verdict.submission}
-            origin = own.get(entry.digest) or digest
-            season = season_of(drawn.secret, origin)
-            verdict = replace(verdict, weights_sha256=digest, season=season, drawn_from=origin, rehearsal=drawn.public)
-            track = fresh_track(track, season)
-            said = played(policy, track)
-        check = "score"
-        verdict = scored(replace(verdict, badge=entry.about.badge), track, said)
-        _check_bar(verdict, track)
+        with complete(folder, root) as folder:
+            entry = Folder.read(folder)
+            check_place(place, entry.about)
+            verdict = replace(verdict, submission_sha256=entry.digest)
+            check = "track"
+            track = _track(root / TRACKS, entry.about.track)
+            verdict = replace(verdict, track_sha256=track.digest)
+            check = "rules"
+            check_rules(entry, track)
+            if account is not None:
+                _check_owner(verdict, before)
+            check = "coverage"
+            log, limits, in_time = folder / LOG, limits_of(track), within(MOST_SECONDS, LOG)
+            said = claims(log, track, limits, in_time)
+            check = "steps"
+            verdict, problem = _replayed(verdict, log, track, in_time, data, jobs, require_sandbox)
+            if problem:
+                raise BadSubmission(f"{LOG}: {problem}")
+            if entry.about.badge == ATTESTED:
+                check = "completions"
+                check_completions(log, track, entry.about.prompt, limits, data, in_time)
+            if entry.about.badge == REPRODUCED:
+                check = "weights"
+                if make_policy is None:
+                    raise MissingExtra.of("torch", "train")
+                drawn = _drawn(root, track.season, secrets)
+                policy, digest = make_policy(entry, track)
+                verdict = _with_weights(verdict, digest, drawn, before)
+                track = fresh_track(track, verdict.season)
+                said = played(policy, track)
+            check = "score"
+            verdict = scored(replace(verdict, badge=entry.about.badge), track, said)
+            _check_bar(verdict, track)
     except _OURS:
         raise
     except AgentGymFlowError as error:
         return replace(verdict, badge=None, reason=Reason(check, f"{error!s:.1000}"))
-    finally:
-        scratch.close()
     return replace(verdict, accepted=True)
+
+
+def _replayed(
+    verdict: SubmissionVerdict,
+    log: Path,
+    track: Track,
+    in_time: Callable[[int], None],
+    data: Mapping[str, str | Path] | None,
+    jobs: int | None,
+    require_sandbox: bool,
+) -> tuple[SubmissionVerdict, str]:
+    """Replay a log. Return the verdict with its first divergence, and the first problem; `""` if there is none."""
+    found = verify_log(
+        log,
+        data,
+        jobs=jobs,
+        limits=limits_of(track),
+        expect=track.episodes,
+        on_line=in_time,
+        require_sandbox=require_sandbox,
+    )
+    points = [DivergencePoint(line, one.step, f"{one!s:.600}") for line, one in found.divergences[:1]]
+    verdict = replace(verdict, sandbox=found.sandbox, divergence=points[0] if points else None)
+    return verdict, "" if found.ok else found.problems()[0]
+
+
+def _drawn(root: Path, season: str, secrets: Mapping[str, str] | None) -> FreshSeed:
+    """Return the secret with which the fresh tasks of a season, or of a track without seasons, are drawn."""
+    secret = None if secrets is None else secrets.get(season, "")
+    if season:
+        return Season.read(season_file(root, season)).drawn_with(secret)
+    return FreshSeed((secret or "").encode("utf-8"), public=not secret)
+
+
+def _with_weights(
+    verdict: SubmissionVerdict, digest: str, drawn: FreshSeed, before: Iterable[SubmissionVerdict]
+) -> SubmissionVerdict:
+    """Return the verdict with the weights and the draw of the fresh tasks, which an entry that was merged keeps.
+
+    Raises `BadSubmission` if the weights or the settings of a training are already an accepted entry of the track.
+    """
+    origin = digest
+    for one in before:
+        if one.submission == verdict.submission:
+            if one.submission_sha256 == verdict.submission_sha256:
+                origin = one.drawn_from or digest
+        elif one.accepted and (one.track, one.weights_sha256) == (verdict.track, digest):
+            raise BadSubmission(
+                f"{one.submission} has the same weights or the same settings of the training, which are one entry of a "
+                "track: submit other ones"
+            )
+    season = season_of(drawn.secret, origin)
+    return replace(verdict, weights_sha256=digest, season=season, drawn_from=origin, rehearsal=drawn.public)
 
 
 def _check_owner(verdict: SubmissionVerdict, before: Iterable[SubmissionVerdict]) -> None:
@@ -165,17 +194,6 @@ def _check_owner(verdict: SubmissionVerdict, before: Iterable[SubmissionVerdict]
             f"{ABOUT}: name: {verdict.name!r} belongs to {whose}, which used it first, for {first.submission}: choose "
             "another name"
         )
-
-
-def _check_new(digest: str, verdict: SubmissionVerdict, before: Iterable[SubmissionVerdict]) -> None:
-    """Raise `BadSubmission` if the weights or the settings of a training are already an accepted entry of the track."""
-    for one in before:
-        same = (one.track, one.weights_sha256) == (verdict.track, digest) and one.submission != verdict.submission
-        if one.accepted and same:
-            raise BadSubmission(
-                f"{one.submission} has the same weights or the same settings of the training, which are one entry of a "
-                "track: submit other ones"
-            )
 
 
 def limits_of(track: Track) -> LogLimits:

@@ -139,26 +139,20 @@ class OpenAIPolicy:
         check_temperature(temperature)
         check_seconds("timeout", timeout)
         max_retries = check_integer("max_retries", max_retries, 0)
-        if not isinstance(template_settings, Mapping | None):
-            raise BadSetting(f"template_settings must be a mapping, got {shown(template_settings)}")
-        for name, value in {"tools": tools, "logprobs": logprobs}.items():
-            if not isinstance(value, bool):
-                raise BadSetting(f"{name} must be true or false, got {shown(value)}")
+        for name, given in {"tools": tools, "logprobs": logprobs}.items():
+            if not isinstance(given, bool):
+                raise BadSetting(f"{name} must be true or false, got {shown(given)}")
+        mappings = {"template_settings": template_settings, "chat_template_kwargs": chat_template_kwargs}
+        for name, value in mappings.items():
+            if not isinstance(value, Mapping | None):
+                raise BadSetting(f"{name} must be a mapping, got {shown(value)}")
         changed = {**(template_settings or {}), **({} if shots is None else {"shots": shots})}
         if tools and (template != "text" or changed.get("shots")):
             raise BadSetting("tools are offered with the template text, and without shots: leave the others out")
         self.template = template_for(env_id, template, {**changed, "tools": True} if tools else changed)
         layout = layout or (CONVERSATION if tools else TURN)
-        if layout not in LAYOUTS:
-            raise UnknownOption.among(layout, LAYOUTS)
-        if dialect not in DIALECTS:
-            raise UnknownOption.among(dialect, DIALECTS)
-        if dialect != "chat" and (logprobs or chat_template_kwargs or isinstance(self.template, TranscriptTemplate)):
-            raise BadSetting(
-                f"dialect {dialect} has no logprobs, chat_template_kwargs or prompts that begin the answer"
-            )
-        if layout == CONVERSATION and not isinstance(self.template, ConversationTemplate):
-            raise BadSetting(f"template {template!r} has no follow_up message, which layout conversation needs")
+        self._logprobs, self._template_settings = logprobs, dict(chat_template_kwargs or {})
+        self._check_support(template, layout, dialect)
         self.layout = layout
         self.name = f"openai:{model}" + (f" ({self.template.name})" if ":" in template else "")
         self.model = model
@@ -176,10 +170,6 @@ class OpenAIPolicy:
         self._unasked = 0  # calls in place of texts
         self.settings: dict[str, Any] = {"template": self.template.name}
         self.settings |= {"temperature": temperature, "max_tokens": max_tokens}
-        if not isinstance(chat_template_kwargs, Mapping | None):
-            raise BadSetting(f"chat_template_kwargs must be a mapping, got {shown(chat_template_kwargs)}")
-        self._logprobs = logprobs
-        self._template_settings = dict(chat_template_kwargs or {})
         optional = {
             "template_settings": changed,
             "layout": "" if layout == TURN else layout,
@@ -192,6 +182,20 @@ class OpenAIPolicy:
         self.refusal = ""
         self._said: dict[int, tuple[int, list[Any]]] = {}  # of each episode: the last turn, and its messages
         self._items: dict[int, tuple[int, Any]] = {}  # of each episode: the last turn, and the items of its reply
+
+    def _check_support(self, template: str, layout: str, dialect: str) -> None:
+        """Raise the error of a layout or a dialect that is unknown, or does not support the other settings."""
+        if layout not in LAYOUTS:
+            raise UnknownOption.among(layout, LAYOUTS)
+        if dialect not in DIALECTS:
+            raise UnknownOption.among(dialect, DIALECTS)
+        only_in_chat = self._logprobs or self._template_settings or isinstance(self.template, TranscriptTemplate)
+        if dialect != "chat" and only_in_chat:
+            raise BadSetting(
+                f"dialect {dialect} has no logprobs, chat_template_kwargs or prompts that begin the answer"
+            )
+        if layout == CONVERSATION and not isinstance(self.template, ConversationTemplate):
+            raise BadSetting(f"template {template!r} has no follow_up message, which layout conversation needs")
 
     @property
     def remarks(self) -> list[str]:

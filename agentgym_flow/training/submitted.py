@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,13 +24,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from transformers import GPT2LMHeadModel
 
-from agentgym_flow.core import Stream, check_positive
+from agentgym_flow._util.values import decode_file
+from agentgym_flow.core import Stream, check_positive, stable_hash
 from agentgym_flow.episodes import EpisodeRecorder, read_log
 from agentgym_flow.errors import BadSetting, BadSubmission, UnknownTemplate
+from agentgym_flow.leaderboard.reproduce import settings_of, train
+from agentgym_flow.leaderboard.submission import MODEL_CONFIG, TRAINING, WEIGHTS, Folder, Submission
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.policies.openai_chat import LOGPROBS
-from agentgym_flow.prompts import TURN, PromptTemplate, template_for
+from agentgym_flow.prompts import PromptTemplate, template_for
 from agentgym_flow.replay.stepping import step_again
 from agentgym_flow.training.policy import ModelPolicy, prompt_text, prompt_tokens
 from agentgym_flow.training.tiny import gpt2_config, known_words, word_tokenizer
@@ -58,43 +62,44 @@ MOST_WEIGHTS = 10_000_000
 """The largest number of weights, which are 20 MB in half precision."""
 
 
-def submitted_policy(
-    env_id: str,
-    template_name: str,
-    config: Any,
-    weights: bytes,
-    *,
-    temperature: float = 1.0,
-    greedy: bool = False,
-    layout: str = TURN,
-) -> ModelPolicy:
+def entry_policy(entry: Folder, track: Track) -> tuple[ModelPolicy, str]:
+    """Make the policy of a submission, as a `MakePolicy` does; the training in a `training.yaml` is run first."""
+    if TRAINING not in entry.names:
+        policy = submitted_policy(track.env_id, entry.about, (entry.path / WEIGHTS).parent)
+        return policy, weights_digest(policy.model)
+    settings = settings_of((entry.path / TRAINING).read_bytes())
+    with TemporaryDirectory(prefix="agentgym_flow-") as scratch:
+        folder = train(settings, track, Path(scratch))
+        return submitted_policy(track.env_id, entry.about, folder), stable_hash(settings)
+
+
+def submitted_policy(env_id: str, about: Submission, folder: Path) -> ModelPolicy:
     """Return the policy with the submitted weights.
 
     Args:
         env_id: the environment to play.
-        template_name: a prompt template of the environment with a fixed vocabulary, such as `compact`.
-        config: the content of `config.json`; only `model_type`, `vocabulary` and the entries of `SHAPE` are read.
-        weights: the bytes of a safetensors file.
-        temperature: the sampling temperature.
-        greedy: take the most likely token.
-        layout: `turn` or `conversation`.
+        about: the submission. Its prompt template must have a fixed vocabulary, such as that of `compact`.
+        folder: the folder with `model.safetensors` and `config.json`, of which only `model_type`, `vocabulary` and the
+            entries of `SHAPE` are read.
 
     Raises:
         BadSubmission: the prompt template has no vocabulary, the shape is out of range, or the weights do not fit it or
             are not finite.
     """
+    config = decode_file((folder / Path(MODEL_CONFIG).name).read_bytes(), BadSubmission, "config.json")
+    weights = (folder / Path(WEIGHTS).name).read_bytes()
     if not isinstance(config, Mapping):
         raise BadSubmission("config.json must be an object with the shape of the model")
-    if ":" in template_name:
-        raise BadSubmission(f"prompt: {template_name!r:.60} names a file; use a prompt template of the environment")
+    if ":" in about.prompt:
+        raise BadSubmission(f"prompt: {about.prompt!r:.60} names a file; use a prompt template of the environment")
     try:
-        template = template_for(env_id, template_name)
+        template = template_for(env_id, about.prompt)
     except UnknownTemplate as error:
         raise BadSubmission(f"prompt: {error}") from None
     vocabulary = getattr(template, "vocabulary", ())
     if not vocabulary:
         raise BadSubmission(
-            f"prompt: prompt template {template_name!r} has no fixed vocabulary, so its tokens are unknown"
+            f"prompt: prompt template {about.prompt!r} has no fixed vocabulary, so its tokens are unknown"
         )
     try:
         template, words = known_words(config, template)
@@ -108,9 +113,9 @@ def submitted_policy(
             model.eval(),
             tokenizer,
             template,
-            temperature=temperature,
-            greedy=greedy,
-            layout=layout,
+            temperature=about.sampling.temperature or 1.0,
+            greedy=about.sampling.greedy,
+            layout=about.layout,
             name="submitted",
         )
     except BadSetting as error:  # such as a layout that the prompt template does not have

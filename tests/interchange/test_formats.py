@@ -366,6 +366,15 @@ def test_no_document_raises(tmp_path: Path, form: str) -> None:
     assert report_on(form, path, ALFWORLD)["episodes"] == len(rows)
 
 
+def test_bad_notebooks_and_endless_rewards_are_no_errors(tmp_path: Path) -> None:
+    (tmp_path / "a.ipynb").write_text('{"cells": [3, {"outputs": 5}, {"outputs": [5, {"text": 5}]}]}', "utf-8")
+    path = react(tmp_path, clean(ALFWORLD)[3:4])
+    path.write_text(path.read_text("utf-8").replace("Reward: ", f"Reward: {'9' * 400}"), "utf-8")
+    report = report_on("react", tmp_path, ALFWORLD)
+    assert [one["why"] for one in report["unreadable"]] == ["a.ipynb: no line begins with `Action:`, `Act 1:` or `>`"]
+    assert [one["recorded_score"] for one in report["results"]] == [None]
+
+
 def test_archives_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.eval"
     monkeypatch.setattr("agentgym_flow.interchange.transcripts.MOST_DOCUMENT_BYTES", 1000)
