@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
-from agentgym_flow.errors import BadSetting
+from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.leaderboard import ci
 from agentgym_flow.leaderboard.ci import Decision
 from agentgym_flow.leaderboard.files import ROOT
@@ -208,6 +208,17 @@ def test_what_is_said_about_tasks_after_the_merge_is_true(tmp_path: Path) -> Non
     assert "These tasks are public, and they are those of the board." in said(verdict, "s1")
     assert "These tasks are public" in said(verdict, "")
     assert "tasks" not in said(replace(verdict, badge="replayed", season=""), "s1")
+
+
+def test_an_entry_whose_official_data_is_not_here_gets_a_decision(git: Git, monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(*_: object, **__: object) -> None:
+        raise BadData("the official data 'boxoban' is not on this machine")
+
+    git.branch(lambda: git.add(files()))
+    monkeypatch.setattr(ci, "judge", judge)
+    decision = git.decide()
+    assert not decision.ok
+    assert "is not on this machine. Whoever has this data checks and merges the entry" in decision.summary()
 
 
 def test_a_commit_that_is_not_there_is_refused(git: Git) -> None:
