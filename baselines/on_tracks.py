@@ -4,7 +4,7 @@ r"""Play the trained policies of a comparison on tracks of the leaderboards, suc
         --settings groups8 --tracks alfworld-seen-s0,alfworld-unseen-s0
 
 Training is that of `baselines.compare` in one setting, without the controls that clone for longer; runs that are
-finished in `--out` are used as they are. The policies play every task of a track with sampled actions as often as the
+finished in `--out` are used unchanged. The policies play every task of a track with sampled actions as often as the
 track says, and once with the most likely actions. The same command again does only what is missing.
 
 The results are written to `--results`: `alfworld_on_tracks.jsonl` with the outcome of every attempt, and

@@ -258,7 +258,7 @@ class OpenAIPolicy:
         if why := noted.get("bad"):
             told = f"There was no action: {why}.\n\n{told}"
         answer: dict[str, Any] = {"role": "assistant", "content": episode.turns[-1].output.text}
-        if noted and not self._offered:  # a call that was not asked for is told as its action
+        if noted and not self._offered:  # a call that was not asked for counts as its action
             answer["content"] = episode.turns[-1].action
         turn, items = self._items.get(id(episode), (-1, ()))
         calls = [ToolCall(**call) for call in noted.get("calls", ())] if self._offered else []
