@@ -202,7 +202,7 @@ class Definition(BoardRecord, frozen=True):
                 return
         if not self.data_sha256:
             raise BadData(
-                f"{DEFINITIONS} states neither data_tasks nor data_sha256 of track {name!r}, so nobody can tell "
+                f"{DEFINITIONS} states neither data_tasks nor data_sha256 of track {name!r}, so it is unknown "
                 f"whether official data {self.data!r} is what its title says; here it has {found}"
             )
         raise BadData(
