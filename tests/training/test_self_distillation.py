@@ -288,6 +288,10 @@ def test_no_prompt_of_a_policy_and_no_log_has_a_hint(make_trainer: Trainers, mak
         trainer.make_batch()
     episodes = [[episode.as_dict() for group in t.groups for episode in group] for t in (plain, taught)]
     assert episodes[0] == episodes[1]
+    assert taught.teacher is not None
+    whole, *parts = (taught.teacher.prompts(taught.groups, slice(*ends)) for ends in ((None,), (0, 7), (7, 16)))
+    assert parts[0] + parts[1] == whole  # processes share the episodes
+    assert len(whole) == len([turn for group in taught.groups for turn in group.turns])
 
 
 @pytest.mark.parametrize("merge_prompts", [True, False])
