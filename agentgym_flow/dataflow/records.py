@@ -48,7 +48,7 @@ class Slot(NamedTuple):
     @property
     def id(self) -> SlotId:
         """The identity of the slot in its stream."""
-        return self.batch, self.group, self.sample
+        return self[:3]
 
 
 class Lease(NamedTuple):

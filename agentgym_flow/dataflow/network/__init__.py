@@ -1,10 +1,10 @@
 """Calls between machines: those of `Flow` at a manager, in MessagePack, read as the types that the protocol declares.
 
 Arguments are one map, an answer is one value, records are arrays. Weights, which are bytes, are the whole body instead;
-the other arguments are then JSON in the address. Refusals and errors are JSON too, which other versions of this package
-can read. No other format is parsed, and errors are re-raised only if their class is in a fixed table, so messages cannot
-name code. Episodes are texts with many quotation marks: as texts in JSON, each takes 0.07 ms more to send to the manager
-and on to the trainer.
+the other arguments are then JSON in the address. Refusals and errors are JSON too, which other versions of the package
+can read. No other format is parsed, and errors are re-raised only if their class is in a fixed table, so messages
+cannot name code. Episodes are texts with many quotation marks: as texts in JSON, each takes 0.07 ms more to send to the
+manager and on to the trainer.
 
 Each call that waits inside the manager needs a thread, so 1,000 idle workers would need 1,000. `Switchboard` therefore
 makes calls without waiting at first. If there is no result, at most `WAITING` calls of a kind wait inside the manager,

@@ -144,12 +144,14 @@ async def _digest_of(body: bytes) -> str:
 
 
 @contextmanager
-def serving(flow: Flow, token: str, worker_token: str | None = None, *, port: int = 0) -> Iterator[str]:
+def serving(
+    flow: Flow, token: str, worker_token: str | None = None, *, port: int = 0, host: str = HOST
+) -> Iterator[str]:
     """Serve `flow` in a thread during the block; yield the address, such as `http://127.0.0.1:40123`.
 
     Arguments and errors are those of `serve`.
     """
-    with in_thread(_server(flow, token, worker_token), port) as address:
+    with in_thread(_server(flow, token, worker_token), port, host) as address:
         yield address
 
 
