@@ -1,7 +1,7 @@
 """Slots per CPU-second of a dataflow's manager and one client, for each engine, and against another checkout.
 
 `python benchmarks/dataflow_capacity.py [--engines NAME ...] [--slots N] [--calls N ...] [--bytes N] [--rounds N]
-[--other CHECKOUT] [--retained N ...]`
+[--other CHECKOUT] [--retained N ...] [--weights MODEL]`
 
 A slot is admitted, leased, committed with an episode, fetched by the trainer and acknowledged. Workers lease and commit
 several slots per call; the trainer makes its calls once per batch of 1,024, and three of them wait for the disk if
@@ -13,6 +13,10 @@ both builds take turns, and the last column is the ratio of their medians.
 With `--retained`, one trainer with a journal never lets the manager delete anything, in process or over HTTP. Whenever
 the manager retains one of these numbers of slots, a row is printed: slots per CPU-second over the last 16 batches, the
 resident memory per slot, and the seconds that a second manager needs to read a copy of the journal.
+
+With `--weights`, a trainer sends the weights of a model (a folder of Transformers) over HTTP, and two workers fetch and
+load them: first all of them in bfloat16, then with changed adapters of rank 16. The time is that from the trainer's
+call until the first worker has loaded them, of the second worker alone, and the CPU time of all.
 """
 
 from __future__ import annotations
@@ -36,7 +40,8 @@ from agentgym_flow.dataflow.bookkeeping.manager import JOURNAL, Manager
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.network.client import HttpFlow, read_token
 from agentgym_flow.dataflow.records import Claim, Commit, Flow, Lease, LeaseKey, Slot
-from agentgym_flow.dataflow.weights import full
+from agentgym_flow.dataflow.stage import load_state, state_to_send
+from agentgym_flow.dataflow.weights import apply, full
 
 BATCH, GROUP = 1024, 8
 WINDOW = 16
@@ -181,6 +186,34 @@ def measure(engine: str, slots: int, per_call: int, payload: str) -> dict[str, f
         return {"cold": BATCH / (times[1] - times[0]), "slots": rate, "calls": calls / used}
 
 
+def weights(folder: str) -> Iterator[str]:
+    """Yield the rows of `--weights`."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    adapted = get_peft_model(model, LoraConfig(r=16, target_modules="all-linear"))
+    with tempfile.TemporaryDirectory() as place, over_http(Path(place)) as (flow, manager, _):
+        claim, loaded = opened(flow), None
+        for update, what in enumerate(("all weights", "changed adapters")):
+            for name, tensor in adapted.named_parameters():
+                if update and "lora_B" in name:
+                    torch.nn.init.normal_(tensor)
+            used, began = cpu(manager), time.perf_counter()
+            version = flow.publish(claim, update, update, full(state_to_send(adapted)))
+            times = []
+            for _ in range(2):
+                message = flow.fetch("policy", version, version - 1 if loaded else None)
+                state = apply(loaded, message)
+                load_state(adapted, state)
+                times.append(time.perf_counter())
+            row = f"{what} | {len(message) / 1e6:,.1f} | {times[0] - began:.2f} | {times[1] - times[0]:.2f}"
+            yield f"{row} | {cpu(manager) - used:.2f} |"
+            loaded = state
+            flow.ack(claim, update, [], [])
+
+
 def in_checkout(checkout: str, *options: object) -> dict[str, float]:
     """Return what `measure` finds in a process with the package of a checkout."""
     here = {**os.environ, "PYTHONPATH": checkout}
@@ -211,11 +244,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--other", help="a checkout of the package to compare with")
     parser.add_argument("--retained", type=int, nargs="+", help="measure at these numbers of slots, in whole windows")
+    parser.add_argument("--weights", help="a folder with a model of Transformers")
     parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
         engine, slots, per_call, size = options.measure
         print(json.dumps(measure(engine, int(slots), int(per_call), episode(int(size)))))
+        return
+    if options.weights:
+        print("| sent | MB | first worker, s | second worker, s | CPU-seconds |\n|---|---|---|---|---|")
+        for row in weights(options.weights):
+            print(f"| {row}", flush=True)
         return
     if options.retained:
         levels = [max(1, number // (WINDOW * BATCH)) * WINDOW * BATCH for number in options.retained]
