@@ -130,7 +130,8 @@ class ManagerActor:
 
         settings = FlowConfig(**config)
         manager = traced(open_manager(Path(folder), settings), Path(folder), settings)
-        self._serving = serving(manager, token, host=ray.util.get_node_ip_address())
+        host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        self._serving = serving(manager, token, host=host)
         self._about = self._serving.__enter__(), token, _settings(folder, settings)
 
     def about(self) -> tuple[str, str, dict[str, Any]]:
