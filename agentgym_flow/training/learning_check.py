@@ -30,7 +30,8 @@ from agentgym_flow.errors import AgentGymFlowError, BadSetting
 from agentgym_flow.play import EpisodeSpec, Evaluation, paired_difference, rollout
 from agentgym_flow.policies import ExpertPolicy
 from agentgym_flow.testing.card import Finding, Status, ValidationRequest, serve
-from agentgym_flow.testing.card.exploits import FIX, Attempt, surely_positive, transcript
+from agentgym_flow.testing.card.exploit_search import Attempt, surely_positive
+from agentgym_flow.testing.card.exploits import EPISODE, FIX, transcript
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.estimate import probe
@@ -338,7 +339,7 @@ def _exploit(progress: _Progress) -> Finding:
     _, worst = max(failed, key=lambda one: one[0])
     attempt = Attempt.of(worst, "the tiny policy, trained on the reward")
     said += f" The policy fails and is paid, as on task {worst.task}:\n{transcript(attempt)}"
-    figures["episode"] = to_builtins(LoggedEpisode.of(worst))
+    figures[EPISODE] = to_builtins(LoggedEpisode.of(worst))
     return _finding(EXPLOITS, "fail" if pays else "advice", said, FIX, **figures)
 
 

@@ -146,8 +146,8 @@ class Interest(World):
         return None if self.over or self.debt else "buy lamp" if self.purse >= 6 else "work"
 
 
-@harder("leak", "the right answer is always the longest candidate")
-class RightAnswerIsLongest(Quiz):
+@harder("leak", "a space marks the right answer among the candidates")
+class RightAnswerIsMarked(Quiz):
     def candidates(self) -> list[str]:
         return [one + " " * (one == f"answer[{self.truth}]") for one in super().candidates()]
 
