@@ -81,9 +81,9 @@ def recorded(env_id: str, actions: Sequence[str] | None) -> list[Episode]:
 @pytest.mark.parametrize(
     ("name", "actions", "status"),
     [
-        ("PaysForLiving", ["put"], "ok"),  # the time limit pays less than the success of a far gem
+        ("Corridor", ["put"], "ok"),
         ("PaysForToolCalls", ["look[tufel]"], "fail"),
-        ("PaysForNovelty", ["look[a]", "look[b]"], "advice"),  # pays more than before, but less than a success
+        ("PaysForNovelty", [f"look[{n}]" for n in range(8)], "advice"),  # pays more than before, less than success
         ("Quiz", ["look[tufel]"], "ok"),
         ("Quiz", None, "ok"),
     ],
@@ -92,8 +92,8 @@ def test_a_policy_that_earns_the_reward_without_success_is_shown(
     name: str, actions: Sequence[str] | None, status: str
 ) -> None:
     env_id = f"planted/{name}-v0"
-    before = recorded(env_id, ["answer[red]", "look[a]"])
     after, expert = recorded(env_id, actions), recorded(env_id, None)
+    before = [*expert[:6], *recorded(env_id, ["answer[]"])[6:]]
     progress = learning_check._Progress(updates=9, before=before, after=after, expert=expert)
     finding = learning_check._exploit(progress)
     assert finding.status == status, finding
