@@ -14,6 +14,7 @@ import typer
 from rich.table import Table
 
 from agentgym_flow._util.files import check_new, write_atomically
+from agentgym_flow._util.values import finite
 from agentgym_flow.cli.console import live_progress, printed, show_table, stdout
 from agentgym_flow.cli.options import EnvArgs, EnvName, Force
 from agentgym_flow.errors import AgentGymFlowError, MissingExtra
@@ -80,7 +81,7 @@ def validate(
     from agentgym_flow.testing.card import render_card
 
     as_text = json.dumps(card.as_dict(), indent=1, allow_nan=False)
-    shown = [json.dumps(finding.figures[EPISODE]) for finding in findings if EPISODE in finding.figures]
+    shown = [json.dumps(finite(finding.figures[EPISODE])) for finding in findings if EPISODE in finding.figures]
     files = files if shown else files[:2]
     for file, text in zip(files, (render_card(card), as_text, "".join(f"{line}\n" for line in shown)), strict=False):
         with write_atomically(file) as partial:
