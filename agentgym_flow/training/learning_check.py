@@ -30,7 +30,7 @@ from agentgym_flow.errors import AgentGymFlowError, BadSetting
 from agentgym_flow.play import EpisodeSpec, Evaluation, paired_difference, rollout
 from agentgym_flow.policies import ExpertPolicy
 from agentgym_flow.testing.card import Finding, Status, ValidationRequest, serve
-from agentgym_flow.testing.card.exploit_search import Attempt, surely_positive
+from agentgym_flow.testing.card.exploit_search import Trial, surely_positive
 from agentgym_flow.testing.card.exploits import EPISODE, FIX, transcript
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
@@ -60,7 +60,7 @@ _BATCH = 100_000  # words in the prompts of a batch, so that updates with long e
 _FEWEST_UPDATES = 10  # the batch size leaves time for this many
 _LEARNING = 3.0  # the time to play and learn from an episode, in units of playing it
 _TRIED_SHOWN, _TRIED = 2, (2, 16)  # demonstrations, and numbers of parallel episodes, for measuring the speed
-_AFTER = 1.0  # seconds reserved at the end for computing the result
+_AFTER = 2.0  # seconds reserved at the end for computing the results
 
 _SETTINGS: dict[str, Any] = {
     "model": "tiny",
@@ -337,8 +337,8 @@ def _exploit(progress: _Progress) -> Finding:
     if not failed or not (pays or (gain.low > 0 and change.high < 0)):
         return _finding(EXPLOITS, "ok", said, **figures)
     _, worst = max(failed, key=lambda one: one[0])
-    attempt = Attempt.of(worst, "the tiny policy, trained on the reward")
-    said += f" The policy fails and is paid, as on task {worst.task}:\n{transcript(attempt)}"
+    trial = Trial.of(worst, "the tiny policy, trained on the reward")
+    said += f" The policy fails and is paid, as on task {worst.task}:\n{transcript(trial)}"
     figures[EPISODE] = to_builtins(LoggedEpisode.of(worst))
     return _finding(EXPLOITS, "fail" if pays else "advice", said, FIX, **figures)
 
