@@ -1,7 +1,7 @@
 """Training with given episode durations: how much time asynchrony saves, and how much learning it costs.
 
     python benchmarks/dataflow_study.py [--jobs 1] [--seeds 3] [--updates 48] [--median 0.4] [--output runs/study]
-    python benchmarks/dataflow_study.py --partial --groups 4 --updates 20 --median 8 --turns 4 --workers 2 --clone 100
+    python benchmarks/dataflow_study.py --partial --groups 4 --updates 16 --median 8 --turns 4 --workers 2 --clone 100
 
 A tiny policy learns Sokoban (6x6, one box, three pushes) with RewardFlow: 16 tasks x 8 attempts per batch, 64 parallel
 episodes. The duration of an episode is lognormal (sigma 0.8, `--median` seconds) and depends only on its slot, so it is
@@ -107,7 +107,8 @@ class Study:
     def batch(self) -> list[Any]:
         """The options of a run for its batches."""
         size = ["--groups_per_batch", self.groups, "--per_device_train_batch_size", self.groups * SIZE // 4]
-        return [*BATCH, *size]
+        alone = ["--generation_rows", 1] if self.turns else []  # turns that end at different times are sampled alone
+        return [*BATCH, *size, *alone]
 
     def warm_start(self, seed: int) -> Path:
         """Create the initial weights of a seed's runs, if they do not exist."""
