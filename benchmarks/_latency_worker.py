@@ -31,25 +31,29 @@ Row = dict[str, Any]
 
 
 class LatencyService(RolloutService):
-    """A worker that sleeps before each episode, for a time from a lognormal distribution.
+    """A worker that sleeps after each episode, for a time from a lognormal distribution.
 
     Args:
         flow: the manager.
         median: the median of the distribution, in seconds.
         sigma: the standard deviation of the logarithm.
         slow: batches whose episodes take twice as long.
+        seed: other seeds give other times.
         more: other arguments of `RolloutService`.
     """
 
-    def __init__(self, flow: Flow, *, median: float, sigma: float, slow: Container[int] = (), **more: Any) -> None:
+    def __init__(
+        self, flow: Flow, *, median: float, sigma: float, slow: Container[int] = (), seed: int = 0, **more: Any
+    ) -> None:
         super().__init__(flow, stay=True, **more)  # who started it ends it
-        self._median, self._sigma, self._slow = median, sigma, slow
+        self._median, self._sigma, self._slow, self._seed = median, sigma, slow, seed
 
-    async def _play(self, playing: _Playing) -> None:
-        draw = random.Random(repr(playing.lease.held)).gauss(0, self._sigma)
+    async def _play_episode(self, playing: _Playing, *more: Any) -> str | None:
+        reason = await super()._play_episode(playing, *more)
+        draw = random.Random(repr(playing.lease.held) + f" {self._seed}" * bool(self._seed)).gauss(0, self._sigma)
         slower = 2.0 if playing.lease.slot.batch in self._slow else 1.0
         await asyncio.sleep(slower * self._median * math.exp(draw))
-        await super()._play(playing)
+        return reason
 
 
 def latency_service(flow: Flow, name: str, options: Mapping[str, Any]) -> LatencyService:
