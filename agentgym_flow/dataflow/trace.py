@@ -10,7 +10,8 @@ Every line has `at` (a time in seconds) and `what`; `slots` are lists [batch, gr
     load     worker, policy, version, seconds           a worker has loaded weights, which took `seconds`
     commit   worker, stream, slots, verdicts            a worker has committed episodes
     ended    stream, why, slots                         leases ended, or episodes were rejected
-    ack      stream, policy, batch, trained, dropped, staleness     a trainer has its batch, and trains on it
+    ack      stream, policy, batch, trained, dropped, staleness, complete   a trainer has its batch, and trains on it;
+                                                        its last episode has arrived at `complete`
     keep     stream, policy, batch                      a checkpoint from before `batch` is on disk
     states   stream, states                             the number of slots in each state
     idle     policy, totals                             seconds by program and cause, see `IdleTimes.totals`
@@ -119,7 +120,8 @@ class TracedFlow(RemoteFlow):
     def __init__(self, flow: Flow, writer: TraceWriter, every: float = 1.0) -> None:
         super().__init__("the manager", deadline=0.0)  # its clients repeat calls
         self._flow, self._writer, self._every = flow, writer, every
-        self._updates: dict[tuple[str, Attempt], int] = {}  # the update that played an episode not used yet, by policy
+        # For each policy and episode not used yet, the update that played it, and when it has arrived.
+        self._updates: dict[tuple[str, Attempt], tuple[int, float]] = {}
         self._looked = -every
 
     def _attempt(self, name: str, arguments: dict[str, Any]) -> Any:
@@ -179,7 +181,9 @@ class TracedFlow(RemoteFlow):
         elif name == "admit":
             self._writer.write(name, stream=stream, slots=len(given["slots"]))
         elif name == "arrivals":
-            self._updates |= {(policy, one.played): one.updates[policy] for one in answer if policy in one.updates}
+            now = round(self._writer.now(), 4)
+            updates = {one.played: one.updates[policy] for one in answer if policy in one.updates}
+            self._updates |= {(policy, played): (update, now) for played, update in updates.items()}
         elif name == "reject":
             self._ended("refused", LeaseKey(stream, *given["attempt"]))
         elif name == "finish":
@@ -188,13 +192,15 @@ class TracedFlow(RemoteFlow):
             self._writer.write(name, stream=stream, policy=policy, batch=given["batch"])
         elif name == "ack" and not answer:
             batch, trained, dropped = given["batch"], given["trained"], given["dropped"]
-            updates = [self._updates.pop((policy, attempt), None) for attempt in trained]
+            found = [self._updates.pop((policy, attempt), None) for attempt in trained]
             for attempt in dropped:
                 self._updates.pop((policy, attempt), None)
-            ages = Counter(batch - update for update in updates if update is not None)
+            ages = Counter(batch - one[0] for one in found if one is not None)
+            complete = max((one[1] for one in found if one is not None), default=None)
             counts = {"trained": len(trained), "dropped": len(dropped)}
             staleness = {str(age): ages[age] for age in sorted(ages)}
-            self._writer.write(name, stream=stream, policy=policy, batch=batch, **counts, staleness=staleness)
+            of = {"policy": policy, "batch": batch, **counts, "staleness": staleness, "complete": complete}
+            self._writer.write(name, stream=stream, **of)
 
     def _ended(self, why: str, *held: LeaseKey) -> None:
         for one in held:

@@ -240,4 +240,4 @@ def test_all_causes_add_up_to_all_of_the_time(seed: int) -> None:
     states = figures["streams"]["s"]["states"]
     held_now = sum(places.held for places in run.manager._idle._workers.values())
     assert held_now == states["leased"]
-    assert run.manager._idle._open == sum(p.spare + p.between for p in run.manager._idle._workers.values())
+    assert run.manager._idle._spare == sum(places.spare for places in run.manager._idle._workers.values())

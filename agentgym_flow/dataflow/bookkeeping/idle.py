@@ -7,7 +7,7 @@ wait at once, both have the same cause: places that may not play ahead wait for 
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -74,18 +74,19 @@ class _Places:
     loading: Counter[Weights] = field(default_factory=Counter)
     loaded: dict[Weights, None] = field(default_factory=dict)
     empty: dict[str, float] = field(default_factory=dict)  # as `IdleTimes` had it at that time
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
 
 @dataclass
 class _Trainer:
-    """What a trainer does, and since when it trains or waits for a batch. Seconds are counted until its last call."""
+    """What a trainer does, since when it trains or waits for a batch, and when it has called last."""
 
     stream: str
     does: str
     since: float
+    heard: float
     settled: float
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
 
 class IdleTimes:
@@ -104,10 +105,10 @@ class IdleTimes:
         self._why = NO_RUN  # the cause of all places that are empty now
         self._empty = dict.fromkeys(CAUSES[PLACES], 0.0)  # seconds for which that was the cause
         self._settled = self._looked = clock()
-        self._places: Counter[str] = Counter()
-        self._loads: Counter[str] = Counter()
+        self._places: defaultdict[str, float] = defaultdict(float)
+        self._loads: defaultdict[str, float] = defaultdict(float)
         # These sums save a search through all workers at each call.
-        self._open = 0  # places without a lease
+        self._spare = 0  # places that have asked, and got nothing
         self._loading: Counter[Weights] = Counter()
         self._heard = -inf
         self._began, self._answering, self._nothing = time.perf_counter(), 0.0, 0.0
@@ -120,7 +121,7 @@ class IdleTimes:
     def asked(self, worker: str, leases: Collection[Lease], spare: int) -> None:
         """Note that a worker has got leases, and that `spare` of its places stay empty."""
         places = self._heard_of(worker)
-        self._open += spare - places.spare - places.between
+        self._spare += spare - places.spare
         places.between, places.spare, places.failed = 0, spare, False
         for lease in leases:
             missing = next((one for one in lease.weights.items() if one not in places.loaded), None)
@@ -131,14 +132,14 @@ class IdleTimes:
         if spare:
             self._why = self._why_empty()
             places.failed = self._why == BETWEEN  # there is something to play, but not for this worker
+        if leases:
+            self._reconsider()
 
     def called(self, worker: str) -> None:
         """Note a call after which a worker may have fewer leases."""
         places = self._heard_of(worker)
         held = self._leases(worker)
-        fewer = max(0, places.held - held)
-        places.between += fewer
-        self._open += fewer
+        places.between += max(0, places.held - held)
         places.held = held
         if not held:
             self._forget_loading(places)
@@ -150,6 +151,7 @@ class IdleTimes:
         places.loaded[policy, version] = None
         if len(places.loaded) > MOST_VERSIONS:
             del places.loaded[next(iter(places.loaded))]
+        self._reconsider()
 
     def trainer(self, stream: str, policy: str, *, waits: bool | None = None) -> None:
         """Note that the trainer of a policy has called: it waits for episodes from now on, or works.
@@ -157,8 +159,9 @@ class IdleTimes:
         It works if `waits` is False, because it got episodes, or None, after another call than for episodes.
         """
         now = self._clock()
-        one = self._trainers.setdefault(policy, _Trainer(stream, WORKS, now, now))
+        one = self._trainers.setdefault(policy, _Trainer(stream, WORKS, now, now, now))
         self._settle_trainer(one, now)
+        one.heard = now
         if now - self._looked > ASKING:
             self._forget_silent(now)
         does = self._why_waits(self._ledgers[stream], policy) if waits else WORKS
@@ -171,7 +174,9 @@ class IdleTimes:
     def beat(self, policy: str) -> None:
         """Note that a trainer is alive, and does what it did."""
         if policy in self._trainers:
-            self._settle_trainer(self._trainers[policy], self._clock())
+            one = self._trainers[policy]
+            self._settle_trainer(one, self._clock())
+            one.heard = one.settled
 
     def finish(self, policy: str) -> None:
         """Count no more time of a trainer."""
@@ -180,6 +185,13 @@ class IdleTimes:
             self._trainers[policy].does = NOTHING
 
     # ---------------------------------------------------------------- causes
+    def _reconsider(self) -> None:
+        """Find out again why trainers wait, because workers have begun something."""
+        for policy, one in self._trainers.items():
+            if one.does in _WAITS:
+                self._settle_trainer(one, self._clock())
+                one.does = self._why_waits(self._ledgers[one.stream], policy)
+
     def _why_waits(self, ledger: Ledger, policy: str) -> str:
         """Return why a trainer waits: what happens to the episodes that it needs next."""
         if self._clock() - self._heard > self._lease_seconds:
@@ -188,7 +200,7 @@ class IdleTimes:
         if entry is not None and (ledger.order != FIXED or entry.slot.batch <= batch):
             if ledger.waits_for() is not None:
                 return POLICY
-            if self._open:
+            if self._spare:
                 return BETWEEN
             return FEW if leased else ELSEWHERE
         weights = ledger.weights_of(batch) if ledger.order == FIXED else None
@@ -211,7 +223,7 @@ class IdleTimes:
     def _does(self, policy: str) -> str:
         """Return what a trainer does, if it is alive."""
         one = self._trainers.get(policy)
-        if one is None or one.does == NOTHING or self._clock() - one.settled > PATIENCE:
+        if one is None or one.does == NOTHING or self._clock() - one.heard > PATIENCE:
             return SILENT
         return one.does
 
@@ -237,7 +249,7 @@ class IdleTimes:
         for worker, places in self._workers.items():
             if places.spare + places.between and now - places.heard > ASKING:
                 self._settle_worker(places, now)
-                self._open -= places.spare + places.between
+                self._spare -= places.spare
                 places.spare = places.between = 0
             if places.held and now - places.heard > self._lease_seconds:
                 self._settle_worker(places, now)
@@ -283,10 +295,10 @@ class IdleTimes:
         places.since, places.empty = now, dict(self._empty)
 
     def _settle_trainer(self, one: _Trainer, now: float) -> None:
-        seconds = now - one.settled
         if one.does != NOTHING:
-            one.seconds[one.does] += min(seconds, PATIENCE)
-            one.seconds[SILENT] += max(0.0, seconds - PATIENCE)
+            alive = max(0.0, min(now, one.heard + PATIENCE) - one.settled)
+            one.seconds[one.does] += alive
+            one.seconds[SILENT] += now - one.settled - alive
         one.settled = now
 
     # ---------------------------------------------------------------- figures
@@ -297,13 +309,17 @@ class IdleTimes:
             self._settle_worker(places, now)
         self._settle(now)
         trainer = self._trainers.get(policy)
-        seconds = {} if trainer is None else dict(trainer.seconds)
-        if trainer is not None and trainer.does != NOTHING:  # up to now; a later call may show that it was silent
-            seconds[trainer.does] = seconds.get(trainer.does, 0.0) + min(now - trainer.settled, PATIENCE)
-            seconds[SILENT] = seconds.get(SILENT, 0.0) + max(0.0, now - trainer.settled - PATIENCE)
+        if trainer is not None:
+            self._settle_trainer(trainer, now)
+        seconds: Mapping[str, float] = {} if trainer is None else trainer.seconds
         self._nothing = max(self._nothing, time.perf_counter() - self._began - self._answering)  # it never falls
         manager = {WORKS: self._answering, NOTHING: self._nothing}
-        found = {TRAINER: seconds, PLACES: self._places, LOADING: self._loads, MANAGER: manager}
+        found: dict[str, Mapping[str, float]] = {
+            TRAINER: seconds,
+            PLACES: self._places,
+            LOADING: self._loads,
+            MANAGER: manager,
+        }
         return {f"{name}/{cause}": found[name].get(cause, 0.0) for name in found for cause in CAUSES[name]}
 
     def of_worker(self, worker: str) -> dict[str, float]:
@@ -317,16 +333,16 @@ class IdleTimes:
             if one.does == NOTHING:
                 continue
             batch = self._ledgers[one.stream].of(policy).done
-            if now - one.settled > PATIENCE:
-                found.append(f"the trainer of {policy} has not called for {now - one.settled:.0f} s")
+            if now - one.heard > PATIENCE:
+                found.append(f"the trainer of {policy} has not called for {now - one.heard:.0f} s")
             elif one.does == WORKS:
                 found.append(f"the trainer of {policy} has worked for {now - one.since:.0f} s, after batch {batch - 1}")
             else:
                 why = self._detail(one, policy, episode_seconds)
                 found.append(f"the trainer of {policy} has waited {now - one.since:.0f} s for batch {batch}: {why}")
-        places = self._open + sum(one.held for one in self._workers.values())
-        if self._open:
-            found.append(f"{self._open:,} of {places:,} places are empty: {self._why}")
+        places = self._spare + sum(one.held + one.between for one in self._workers.values())
+        if self._spare:
+            found.append(f"{self._spare:,} of {places:,} places are empty: {self._why}")
         return found
 
     def _detail(self, one: _Trainer, policy: str, episode_seconds: float) -> str:

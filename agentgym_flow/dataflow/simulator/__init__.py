@@ -189,6 +189,7 @@ class _Simulation:
             "trained": len(ids),
             "dropped": len(lost),
             "staleness": {str(age): ages[age] for age in sorted(ages)},
+            "complete": self._world.now,
         }
         self._world.note("ack", policy=trainer.policy, stream="main", batch=trainer.batch, **counted)
         self._world.sample(now=True)

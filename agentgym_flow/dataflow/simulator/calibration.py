@@ -102,17 +102,17 @@ def _durations(events: Sequence[Event], played: Sequence[TimelineSpan]) -> dict[
 def _training(events: Sequence[Event]) -> dict[str, list[float]]:
     """Return for each policy the seconds from a batch's last episode, or its request, to the next request."""
     found: dict[str, list[float]] = {}
-    commits: list[tuple[float, int]] = []
     since: dict[str, float] = {}  # the request
     begun: dict[str, float] = {}
+    commits: list[tuple[float, int]] = []
     for event in events:
         what, at = event["what"], event["at"]
         if what == "commit":
-            commits += [
-                (at, slot[0]) for slot, it in zip(event["slots"], event["verdicts"], strict=True) if it == "accepted"
-            ]
+            commits += [(at, slot[0]) for slot in event["slots"]]
         elif what == "ack":
-            complete = next((when for when, batch in reversed(commits) if batch <= event["batch"]), at)
+            complete = event.get("complete")
+            if complete is None:  # recorded by an earlier version: this is right in fixed order
+                complete = next((when for when, batch in reversed(commits) if batch <= event["batch"]), at)
             begun[event["policy"]] = max(complete, since.get(event["policy"], complete))
         elif what in ("publish", "done"):
             policy = event["policy"]

@@ -101,7 +101,7 @@ class Scenario:
         gap: seconds between the end of an episode and the next request for its place.
         load_seconds: seconds in which a worker loads weights after they have arrived.
         failures: the share of attempts that fail at their end and are repeated.
-        ends: no episode is planned for batches after the last one; otherwise, the updates are the first of a longer run.
+        ends: nothing is planned for batches after the last one; otherwise, the updates are the first of a longer run.
 
     Raises:
         UnknownOption, UnknownName: there is no such mode, kind of weights, change or region.

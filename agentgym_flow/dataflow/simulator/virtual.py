@@ -267,7 +267,8 @@ class Pool:
         plays = [RunningLease(entry.slot, entry.attempt, entry.weights, world.now) for entry in entries]
         if plays:
             slots = [[*play.slot.id, play.attempt] for play in plays]
-            world.note("lease", worker=worker.name, stream="main", slots=slots)
+            weights = [play.weights for play in plays]
+            world.note("lease", worker=worker.name, stream="main", slots=slots, weights=weights)
             world.sample()
             worker.free -= len(plays)
             for play in plays:
@@ -331,6 +332,8 @@ class Pool:
 
     def _loaded(self, worker: _Worker, life: int, policy: str, version: int) -> None:
         if worker.life == life:
+            if seconds := self._scenario.load_seconds:
+                self._world.note("load", worker=worker.name, policy=policy, version=version, seconds=seconds)
             worker.loading[policy].remove(version)
             worker.held[policy][version] = 0
             self._advance(worker)
