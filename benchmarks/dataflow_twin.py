@@ -37,7 +37,7 @@ CALIBRATION = (4, "fixed", 1)
 HELD_OUT = (
     (2, "fixed", 2), (4, "fixed", 0), (8, "fixed", 0), (8, "fixed", 4), (2, "ready", 1), (8, "ready", 2)
 )  # fmt: skip
-SEEDS = 8
+SEEDS = 5
 
 
 def name_of(setting: tuple[int, str, int]) -> str:

@@ -41,14 +41,13 @@ def calibrated(events: Sequence[Event]) -> Scenario:
     training = _training(events)
     if not played or not all(training.values()):
         raise BadData("the trace has no whole update: record at least two updates with `trace: true`")
-    known = _durations(events, played)
+    known, loads = _durations(events, played)
     attempts = [span for span in spans if span.what in (PLAY, LOST) and span.args["end"] != "not ended"]
     failed = sum(span.args["end"] not in ("accepted", "repeated", "expired", "given back") for span in attempts)
-    loads = [event["seconds"] for event in events if event["what"] == "load"]
     medians = [median(seconds) for seconds in training.values()]
     factors = [[one / mid for one in seconds] for mid, seconds in zip(medians, training.values(), strict=True)]
     return Scenario(
-        updates=max(sum(e["what"] == "ack" and e["policy"] == policy for e in events) for policy in training),
+        updates=1 + max(event["batch"] for event in events if event["what"] == "ack"),
         groups=1 + max(group for _, group, _ in known),
         size=1 + max(sample for _, _, sample in known),
         median=median(known.values()),
@@ -58,7 +57,7 @@ def calibrated(events: Sequence[Event]) -> Scenario:
         durations=tuple(known.values()),
         known=known,
         gap=_gap(events),
-        load_seconds=median(loads) if loads else 0.0,
+        load_seconds=fmean(loads) if loads else 0.0,
         failures=failed / len(attempts),
         ends=True,
     )
@@ -82,8 +81,11 @@ def told(scenario: Scenario) -> str:
     )
 
 
-def _durations(events: Sequence[Event], played: Sequence[TimelineSpan]) -> dict[SlotId, float]:
-    """Return the seconds of each accepted episode, without those in which its worker loaded weights."""
+def _durations(events: Sequence[Event], played: Sequence[TimelineSpan]) -> tuple[dict[SlotId, float], list[float]]:
+    """Return the seconds of each accepted episode, without those in which its worker loaded weights, and these.
+
+    Loading lasts from a worker's first lease with weights until it has them.
+    """
     zero = events[0]["at"]
     there = {(e["worker"], e["policy"], e["version"]): e["at"] - zero for e in events if e["what"] == "load"}
     weights: dict[tuple[int, ...], Mapping[str, int]] = {}
@@ -91,12 +93,16 @@ def _durations(events: Sequence[Event], played: Sequence[TimelineSpan]) -> dict[
         if event["what"] == "lease":
             weights |= zip(map(tuple, event["slots"]), event.get("weights", [{}] * len(event["slots"])), strict=True)
     found: dict[SlotId, float] = {}
+    first: dict[tuple[str, str, int], float] = {}  # leases that waited
     for span in played:
         slot = span.args["batch"], span.args["group"], span.args["sample"]
         needed = weights[*slot, span.args["attempt"]].items()
         loaded = max((there.get((span.who, *one), 0.0) for one in needed), default=0.0)
+        for one in needed:
+            if span.start < there.get((span.who, *one), 0.0):
+                first[span.who, *one] = min(span.start, first.get((span.who, *one), span.start))
         found[slot] = max(_AT_LEAST, span.end - max(span.start, min(loaded, span.end)))
-    return found
+    return found, [there[one] - start for one, start in first.items()]
 
 
 def _training(events: Sequence[Event]) -> dict[str, list[float]]:
@@ -109,7 +115,7 @@ def _training(events: Sequence[Event]) -> dict[str, list[float]]:
         what, at = event["what"], event["at"]
         if what == "commit":
             commits += [(at, slot[0]) for slot in event["slots"]]
-        elif what == "ack":
+        elif what == "ack" and event["trained"]:
             complete = event.get("complete")
             if complete is None:  # recorded by an earlier version: this is right in fixed order
                 complete = next((when for when, batch in reversed(commits) if batch <= event["batch"]), at)
