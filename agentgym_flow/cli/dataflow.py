@@ -91,7 +91,7 @@ def status(
     once: Annotated[bool, typer.Option("--once")] = False,
     every: Annotated[float, typer.Option(min=0.1)] = 1.0,
 ) -> None:
-    """Show the streams, policies and workers of a dataflow, who waits for whom and why, until Ctrl-C.
+    """Show the streams, policies and workers of a dataflow, and who waits for whom; update the tables until Ctrl-C.
 
     Options:
         url: The address of the manager, or of a relay.
