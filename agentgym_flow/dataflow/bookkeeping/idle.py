@@ -78,7 +78,7 @@ class _Places:
 
 
 @dataclass
-class _Trainer:
+class _TrainerTime:
     """What a trainer does, since when it trains or waits for a batch, and when it has called last."""
 
     stream: str
@@ -101,7 +101,7 @@ class IdleTimes:
     def __init__(self, clock: Callable[[], float], lease_seconds: float, ledgers: Mapping[str, Ledger]) -> None:
         self._clock, self._lease_seconds, self._ledgers = clock, lease_seconds, ledgers
         self._workers: dict[str, _Places] = {}
-        self._trainers: dict[str, _Trainer] = {}
+        self._trainers: dict[str, _TrainerTime] = {}
         self._why = NO_RUN  # the cause of all places that are empty now
         self._empty = dict.fromkeys(CAUSES[PLACES], 0.0)  # seconds for which that was the cause
         self._settled = self._looked = clock()
@@ -159,7 +159,7 @@ class IdleTimes:
         It works if `waits` is False, because it got episodes, or None, after another call than for episodes.
         """
         now = self._clock()
-        one = self._trainers.setdefault(policy, _Trainer(stream, WORKS, now, now, now))
+        one = self._trainers.setdefault(policy, _TrainerTime(stream, WORKS, now, now, now))
         self._settle_trainer(one, now)
         one.heard = now
         if now - self._looked > ASKING:
@@ -294,7 +294,7 @@ class IdleTimes:
             self._places[cause] += value
         places.since, places.empty = now, dict(self._empty)
 
-    def _settle_trainer(self, one: _Trainer, now: float) -> None:
+    def _settle_trainer(self, one: _TrainerTime, now: float) -> None:
         if one.does != NOTHING:
             alive = max(0.0, min(now, one.heard + PATIENCE) - one.settled)
             one.seconds[one.does] += alive
@@ -345,7 +345,7 @@ class IdleTimes:
             found.append(f"{self._spare:,} of {places:,} places are empty: {self._why}")
         return found
 
-    def _detail(self, one: _Trainer, policy: str, episode_seconds: float) -> str:
+    def _detail(self, one: _TrainerTime, policy: str, episode_seconds: float) -> str:
         ledger = self._ledgers[one.stream]
         last = ledger.of(policy).done if ledger.order == FIXED else inf
         left = [entry for entry in ledger.slots.leases() if entry.slot.batch <= last]
