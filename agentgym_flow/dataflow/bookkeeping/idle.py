@@ -322,9 +322,10 @@ class IdleTimes:
         }
         return {f"{name}/{cause}": found[name].get(cause, 0.0) for name in found for cause in CAUSES[name]}
 
-    def of_worker(self, worker: str) -> dict[str, float]:
-        """Return the shares of the time of a worker's places by cause, without zeros; empty at the beginning."""
-        return shares(self._workers[worker].seconds) if worker in self._workers else {}
+    def of_worker(self, worker: str) -> dict[str, dict[str, float]]:
+        """Return as `idle` the shares of the time of a worker's places by cause; nothing at the beginning."""
+        found = shares(self._workers[worker].seconds) if worker in self._workers else {}
+        return {"idle": found} if found else {}
 
     def now(self, episode_seconds: float) -> list[str]:
         """Return sentences about what trainers wait for and why places are empty. Leases last `episode_seconds`."""

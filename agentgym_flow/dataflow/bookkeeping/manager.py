@@ -85,10 +85,8 @@ class Manager:
         self.settings = settings
         self._book, self._store, self._clock = Book(journal), WeightStore() if store is None else store, clock
         self._lease_seconds = lease_seconds
-        self._workers, self._idle = (
-            WorkerRegistry(lease_seconds, clock),
-            IdleTimes(clock, lease_seconds, self._book.ledgers),
-        )
+        self._workers = WorkerRegistry(lease_seconds, clock)
+        self._idle = IdleTimes(clock, lease_seconds, self._book.ledgers)
         self._book.answered = self._idle.answered
         self._pace = Pace(clock, self._idle)
         self._liveness = Liveness(deadline, clock, self._workers)
@@ -154,10 +152,10 @@ class Manager:
         Episodes of more than `LONGEST` bytes, or beyond the worker's `QUOTA`, are refused and count as failed attempts.
         """
         contents = [commit.payload.encode("utf-8", "surrogatepass") for commit in commits]
-        digests = [digest_of(content) for content in contents]
+        sent = [(commit, content, digest_of(content)) for commit, content in zip(commits, contents, strict=True)]
         with self._book.call():
             self._workers.hear(worker)
-            verdicts = [self._commit(worker, *one) for one in zip(commits, contents, digests, strict=True)]
+            verdicts = [self._commit(worker, *one) for one in sent]
             self._workers.count(worker, verdicts)
             self._idle.called(worker)
             self._book.changed.notify_all()
@@ -327,24 +325,18 @@ class Manager:
         """Return figures of streams, policies and workers, as plain data.
 
         These are the manager's `settings`, `figures_of` each stream in `streams`, `WorkerRegistry.figures` in `workers`
-        with the bytes of a worker's episodes that some policy has not used yet (`unused`) and the shares of the time of
-        its places by cause (`idle`), sentences about who waits `now`, and for each policy `Pace.of` in `pace` and
-        `Pace.totals` in `totals`.
+        with the bytes that no policy has used yet (`unused`) and shares of time (`idle`), who waits `now`, and for each
+        policy `Pace.of` in `pace` and `Pace.totals` in `totals`.
         """
         with self._book.call():
-            workers = self._workers.figures()
+            workers = {name: {**one, **self._idle.of_worker(name)} for name, one in self._workers.figures().items()}
             for ledger in self._book.ledgers.values():
                 for name in workers.keys() & ledger.slots.unused:
                     workers[name]["unused"] = workers[name].get("unused", 0) + ledger.slots.unused[name]
-            for name, one in workers.items():
-                if idle := self._idle.of_worker(name):
-                    one["idle"] = idle
             policies = [name for ledger in self._book.ledgers.values() for name in ledger.policies]
             return {
                 "settings": dict(self.settings),
-                "streams": {
-                    stream: figures_of(ledger, self._liveness) for stream, ledger in self._book.ledgers.items()
-                },
+                "streams": {name: figures_of(one, self._liveness) for name, one in self._book.ledgers.items()},
                 "workers": workers,
                 "now": self._idle.now(self.settings["episode_seconds"]),
                 "pace": {name: self._pace.of(name) for name in policies},
