@@ -34,35 +34,45 @@ Row = dict[str, Any]
 
 
 class LatencyService(RolloutService):
-    """A worker that sleeps in each episode, for a time from a lognormal distribution.
+    """A worker that sleeps in or after each episode, for a time from a lognormal distribution.
 
     Args:
         flow: the manager.
         median: the median of the distribution, in seconds.
         sigma: the standard deviation of the logarithm.
         slow: batches whose episodes take twice as long.
-        turns: the first turns among which the time is shared out, after their answers; 0: all of it is before turn 1.
+        turns: the first turns among which the time is shared out, after their answers; 0: all is after the last turn.
+        seed: other seeds give other times.
         more: other arguments of `RolloutService`.
     """
 
     def __init__(
-        self, flow: Flow, *, median: float, sigma: float, slow: Container[int] = (), turns: int = 0, **more: Any
+        self,
+        flow: Flow,
+        *,
+        median: float,
+        sigma: float,
+        slow: Container[int] = (),
+        turns: int = 0,
+        seed: int = 0,
+        **more: Any,
     ) -> None:
         super().__init__(flow, stay=True, **more)  # who started it ends it
-        self._median, self._sigma, self._slow, self._turns = median, sigma, slow, turns
+        self._median, self._sigma, self._slow, self._turns, self._seed = median, sigma, slow, turns, seed
         if turns:
             vars(rollout)["_EpisodePolicies"] = partial(_SlowPolicies, self)
 
     def seconds(self, playing: _Playing) -> float:
         """Return how long an episode takes."""
-        draw = random.Random(repr(playing.lease.held)).gauss(0, self._sigma)
+        draw = random.Random(repr(playing.lease.held) + f" {self._seed}" * bool(self._seed)).gauss(0, self._sigma)
         slower = 2.0 if playing.lease.slot.batch in self._slow else 1.0
         return slower * self._median * math.exp(draw)
 
-    async def _play(self, playing: _Playing) -> None:
+    async def _play_episode(self, playing: _Playing, *more: Any) -> str | None:
+        reason = await super()._play_episode(playing, *more)
         if not self._turns:
             await asyncio.sleep(self.seconds(playing))
-        await super()._play(playing)
+        return reason
 
 
 class _SlowPolicies(_EpisodePolicies):

@@ -91,7 +91,7 @@ def status(
     once: Annotated[bool, typer.Option("--once")] = False,
     every: Annotated[float, typer.Option(min=0.1)] = 1.0,
 ) -> None:
-    """Show the streams, policies and workers of a dataflow, and update the table until Ctrl-C.
+    """Show the streams, policies and workers of a dataflow, and who waits for whom; update the tables until Ctrl-C.
 
     Options:
         url: The address of the manager, or of a relay.
@@ -102,12 +102,13 @@ def status(
     from rich.live import Live
 
     from agentgym_flow.dataflow.bookkeeping.callers import advice
+    from agentgym_flow.dataflow.bookkeeping.idle import idle
     from agentgym_flow.dataflow.network.client import HttpFlow, read_token
 
     flow = HttpFlow(url, read_token(token_file), deadline=5.0)
     figures = flow.status()
     if as_json:
-        typer.echo(json.dumps({**figures, "advice": advice(figures)}, indent=2))
+        typer.echo(json.dumps({**figures, "advice": advice(figures), "idle": idle(figures["pace"])}, indent=2))
         return
     console = stdout()
     if once or not console.is_terminal:
@@ -124,8 +125,11 @@ def status(
 
 
 def tables(figures: dict[str, Any]) -> list[Table]:
-    """Return the figures of `Manager.status` as tables: slots by stream, policies, workers."""
+    """Return the figures of `Manager.status` as tables: slots by stream, policies, who waits and why, workers."""
     from rich.table import Table
+
+    from agentgym_flow.dataflow.bookkeeping.callers import BATCHES
+    from agentgym_flow.dataflow.bookkeeping.idle import idle, words
 
     streams, policies = Table(title="slots"), Table(title="policies")
     names = list(next(iter(figures["streams"].values()), {"states": {}})["states"])
@@ -147,7 +151,12 @@ def tables(figures: dict[str, Any]) -> list[Table]:
             newest = one["newest"] or {"update": "-", "version": "-"}
             row = (newest["update"], newest["version"], one["done"], _seconds(one["silent"]))
             policies.add_row(printed(stream), printed(policy), *map(str, row))
-    return [streams, policies, _workers(figures)]
+    times = Table(title=f"time in the last {BATCHES} batches", caption=printed("\n".join(figures["now"])) or None)
+    for column in ("program", "works, or is idle because of"):
+        times.add_column(column)
+    for program, found in idle(figures["pace"]).items():
+        times.add_row(printed(program), words(found))
+    return [streams, policies, times, _workers(figures)]
 
 
 def _workers(figures: dict[str, Any]) -> Table:

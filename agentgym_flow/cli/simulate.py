@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,18 +33,23 @@ class Simulate:
     episodes, divided by that of all planned episodes; the staleness of weights, in updates; gigabytes of weights sent
     over links; calls to the manager per second.
 
+    With --like, times, batches and places are those of a recorded run, and the table predicts what this run would have
+    taken in other modes and with other numbers of --workers. Further options replace what the run has recorded.
+
     Options:
+        like: The folder of a run with `trace: true`, or its trace.jsonl.
+        workers: The number of workers, in place of that of the only region. Repeat it to compare numbers.
         region: The workers of one region, and how many episodes each plays in parallel. gbit and delay describe the
             link to the trainer. direct: each worker fetches weights itself, without a relay. Repeatable. [default:
             local=64x1]
         change: Workers that join, leave or die (kill) after some hours, such as 1:join:32:local. Repeatable.
-        updates: The number of batches to train on.
-        groups: Tasks per batch.
-        size: Episodes per task.
-        median: The median duration of an episode, in seconds.
-        sigma: The spread of these durations (lognormal). 0: all are equal.
+        updates: The number of batches to train on. [default: 100]
+        groups: Tasks per batch. [default: 16]
+        size: Episodes per task. [default: 8]
+        median: The median duration of an episode, in seconds. [default: 30]
+        sigma: The spread of these durations (lognormal). 0: all are equal. [default: 0.8]
         train: Seconds of training per batch. Repeat it for each policy. [default: 60]
-        train_sigma: The spread of the training time.
+        train_sigma: The spread of the training time. [default: 0]
         one_device: Policies train one after the other, on one device.
         lockstep: No policy starts a batch before all policies have finished the previous one.
         versions: How many versions of the weights a worker holds.
@@ -69,18 +73,20 @@ class Simulate:
             f"[default: {' '.join(_DEFAULT_MODES)}]",
         ),
     ] = None
+    like: Annotated[Path | None, typer.Option(metavar="RUN")] = None
+    workers: Annotated[list[int] | None, typer.Option("--workers", min=1)] = None
     region: Annotated[
         list[str] | None,
         typer.Option("--region", metavar="NAME=WORKERSxPLACES[,speed=X][,gbit=X][,delay=SECONDS][,direct]"),
     ] = None
     change: Annotated[list[str] | None, typer.Option("--change", metavar="HOURS:KIND:WORKERS:REGION")] = None
-    updates: int = 100
-    groups: int = 16
-    size: int = 8
-    median: float = 30.0
-    sigma: float = 0.8
+    updates: int | None = None
+    groups: int | None = None
+    size: int | None = None
+    median: float | None = None
+    sigma: float | None = None
     train: list[float] | None = None
-    train_sigma: float = 0.0
+    train_sigma: float | None = None
     one_device: Annotated[bool, typer.Option("--one-device")] = False
     lockstep: Annotated[bool, typer.Option("--lockstep")] = False
     versions: int = 2
@@ -98,18 +104,14 @@ class Simulate:
 
     def run(self) -> None:
         """Simulate, and print a table or JSON."""
-        from agentgym_flow.dataflow.simulator.scenario import Scenario
-
-        common: dict[str, Any] = {
-            one.name: getattr(self, one.name) for one in fields(Scenario) if hasattr(self, one.name)
-        }
-        common |= {
-            "train_seconds": tuple(self.train or [60.0]),
-            "regions": tuple(_region(text) for text in self.region or ["local=64x1"]),
-            "changes": tuple(_change(text) for text in self.change or []),
-            "hours_to_death": math.inf if self.hours_to_death is None else self.hours_to_death,
-        }
-        scenarios = [Scenario(**common, **_mode(text)) for text in self.modes or _DEFAULT_MODES]
+        common = self._common()
+        regions = [common.regions]
+        if self.workers:
+            if len(common.regions) > 1:
+                raise BadSetting("--workers is for one region: give the numbers of several with --region")
+            regions = [(replace(common.regions[0], workers=count),) for count in self.workers]
+        modes = [_mode(text) for text in self.modes or _DEFAULT_MODES]
+        scenarios = [replace(common, **mode, regions=there) for there in regions for mode in modes]
         if self.trace is not None:
             if len(scenarios) > 1:
                 raise BadSetting("--trace takes one mode: name it, such as fixed:4")
@@ -118,9 +120,33 @@ class Simulate:
         if self.as_json:
             for scenario, found in zip(scenarios, outcomes, strict=True):
                 for seed, outcome in enumerate(found):
-                    typer.echo(json.dumps({"mode": scenario.name, "seed": seed, **asdict(outcome)}))
+                    of = {"mode": scenario.name, "workers": _workers(scenario), "seed": seed}
+                    typer.echo(json.dumps({**of, **asdict(outcome)}))
         else:
             show_table(_table(scenarios, outcomes))
+
+    def _common(self) -> Scenario:
+        """Return what all simulations share."""
+        from agentgym_flow.dataflow.simulator.calibration import calibrated, told
+        from agentgym_flow.dataflow.simulator.scenario import Scenario
+        from agentgym_flow.dataflow.trace import read_trace
+
+        given: dict[str, Any] = {one.name: getattr(self, one.name, None) for one in fields(Scenario)}
+        given = {name: value for name, value in given.items() if value is not None}
+        if self.median is not None or self.sigma is not None:
+            given |= {"durations": (), "known": {}}
+        if self.train or self.train_sigma is not None:
+            given["train_factors"] = ()
+        if self.train:
+            given["train_seconds"] = tuple(self.train)
+        if self.region:
+            given["regions"] = tuple(_region(text) for text in self.region)
+        given["changes"] = tuple(_change(text) for text in self.change or [])
+        if self.like is None:
+            return Scenario(**given)
+        recorded = calibrated(read_trace(_trace_file(self.like)))
+        note(told(recorded))
+        return replace(recorded, **given)
 
 
 simulate = command(Simulate)
@@ -139,17 +165,22 @@ def trace(
         run: The folder of a run, or its trace.jsonl.
         out: The folder for the pictures. [default: the folder of the trace]
     """
-    from agentgym_flow.dataflow.trace import NAME, read_trace, write_pictures
+    from agentgym_flow.dataflow.trace import read_trace, write_pictures
 
-    file = run / NAME if run.is_dir() else run
-    if run.is_dir() and not file.exists():  # the manager of a run has a folder of its own
-        file = run / "dataflow" / NAME
+    file = _trace_file(run)
     named = run if run.is_dir() else run.parent
     events = read_trace(file)
     folder = file.parent if out is None else out
     _check_pictures(folder, _PICTURES, force)
     for path in write_pictures(folder, events, f"Dataflow of {named.resolve().name}"):
         say(str(path))
+
+
+def _trace_file(run: Path) -> Path:
+    from agentgym_flow.dataflow.trace import NAME
+
+    file = run / NAME if run.is_dir() else run
+    return run / "dataflow" / NAME if run.is_dir() and not file.exists() else file  # the manager has its own folder
 
 
 def _check_pictures(folder: Path, names: tuple[str, ...], force: bool) -> None:
@@ -185,10 +216,11 @@ def _table(scenarios: list[Scenario], outcomes: list[list[SimulationResult]]) ->
     table.add_column("mode", no_wrap=True)
     for name in ("hours", "workers", "trainers", "dropped", "again", "length", "stale", "GB", "calls/s"):
         table.add_column(name, justify="right", overflow="fold")
+    several = len({*map(_workers, scenarios)}) > 1
     for scenario, found in zip(scenarios, outcomes, strict=True):
         ages = [sum(age * n for age, n in one.staleness.items()) / sum(one.staleness.values()) for one in found]
         table.add_row(
-            scenario.name,
+            scenario.name + (f", {_workers(scenario)} workers" if several else ""),
             _hours([one.hours for one in found]),
             f"{_mean([one.worker_use for one in found]):.0%}",
             f"{_mean([one.trainer_use for one in found]):.0%}",
@@ -199,7 +231,14 @@ def _table(scenarios: list[Scenario], outcomes: list[list[SimulationResult]]) ->
             f"{_mean([sum(one.crossed.values()) for one in found]) / 1e9:,.0f}",
             f"{_mean([one.calls_per_second for one in found]):,.1f}",
         )
+    hours = [_mean([one.hours for one in found]) for found in outcomes]
+    best = hours.index(min(hours))
+    table.caption = f"fastest: {scenarios[best].name} with {_workers(scenarios[best]):,} workers"
     return table
+
+
+def _workers(scenario: Scenario) -> int:
+    return sum(region.workers for region in scenario.regions)
 
 
 def _mean(values: list[float]) -> float:
@@ -209,10 +248,11 @@ def _mean(values: list[float]) -> float:
 def _hours(values: list[float]) -> str:
     from agentgym_flow._util.intervals import bootstrap
 
+    digits = 2 if _mean(values) >= 0.1 else 4
     if len(values) == 1:
-        return f"{values[0]:.2f}"
+        return f"{values[0]:.{digits}f}"
     low, high = bootstrap(values)
-    return f"{_mean(values):.2f} \N{PLUS-MINUS SIGN}{(high - low) / 2:.2f}"
+    return f"{_mean(values):.{digits}f} \N{PLUS-MINUS SIGN}{(high - low) / 2:.{digits}f}"
 
 
 def _mode(text: str) -> dict[str, Any]:

@@ -227,6 +227,12 @@ class Flow(Protocol):
         Raises `BadData` if they were deleted.
         """
 
+    def loaded(self, worker: str, policy: str, version: int, seconds: Seconds) -> None:
+        """Tell the manager that a worker has loaded weights, which took `seconds`; its leases with them waited so far.
+
+        Only figures depend on it.
+        """
+
     # ---------------------------------------------------------------- trainers
     def open(self, stream: str, policy: str, batch: int, setup: dict[str, Any], trainer: str) -> Claim:
         """Begin, or continue from a checkpoint taken before `batch`; what was done after it is undone.

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 
 from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.dataflow.stage import load_state, state_to_send
 from agentgym_flow.dataflow.weights import apply, header
-from agentgym_flow.errors import (
-    BadData,
-    UpdateFailed,
-)
+from agentgym_flow.errors import AgentGymFlowError, BadData, UpdateFailed
 from agentgym_flow.training.policy import AsyncModelPolicy
 
 
@@ -56,9 +54,14 @@ class Residents:
         flow: where to fetch weights.
         policy: the name of the policy.
         makers: each creates a model; no more are made.
+        worker: the worker, which reports what it has loaded.
     """
 
-    def __init__(self, flow: Flow, policy: str, makers: Sequence[Callable[[], AsyncModelPolicy]]) -> None:
+    def __init__(
+        self, flow: Flow, policy: str, makers: Sequence[Callable[[], AsyncModelPolicy]], worker: str = ""
+    ) -> None:
+        self._worker = worker
+        self._reports: set[asyncio.Task[None]] = set()
         self._flow = flow
         self._policy = policy
         self._makers = makers
@@ -135,6 +138,7 @@ class Residents:
         return min(unused, key=lambda one: -1 if one.version is None else one.version, default=None)
 
     async def _load(self, room: _Resident, version: int, digest: str) -> None:
+        began = time.monotonic()
         # The delta to the newest loaded weights is the smallest. They must stay until it is applied.
         base = max(
             (one for one in self._there if one.version is not None), key=lambda one: one.version or 0, default=None
@@ -154,6 +158,13 @@ class Residents:
         load = self._loading.pop(digest)
         room.version, room.digest, room.users, load.done = version, digest, load.takers, True
         self._tell()
+        report = asyncio.create_task(self._report(version, time.monotonic() - began))  # no episode waits for it
+        self._reports.add(report)
+        report.add_done_callback(self._reports.discard)
+
+    async def _report(self, version: int, seconds: float) -> None:
+        with suppress(AgentGymFlowError):  # the next lease or commit will raise it
+            await asyncio.to_thread(self._flow.loaded, self._worker, self._policy, version, seconds)
 
     async def _fill(self, room: _Resident, version: int, digest: str, base: _Resident | None) -> None:
         if base is not None:

@@ -415,7 +415,7 @@ class RolloutService:
                 return None
             stage = await asyncio.to_thread(stage_of, setup)
             residents = {
-                name: Residents(self._flow, name, self._makers(one, len(stage.actors) == 1))
+                name: Residents(self._flow, name, self._makers(one, len(stage.actors) == 1), self.name)
                 for name, one in stage.actors.items()
             }
             if known is not None and not known.playing:

@@ -5,16 +5,19 @@ Every line has `at` (a time in seconds) and `what`; `slots` are lists [batch, gr
     open     stream, policy, batch                      a trainer begins, or resumes from a checkpoint
     publish  policy, update, version, step, bytes       a trainer has new weights, and waits for batch `update`
     admit    stream, slots                              a trainer has planned further slots (their number)
-    lease    worker, stream, slots                      a worker begins to play
-    fetch    [worker,] policy, version, bytes, seconds    a worker begins to receive weights, which takes `seconds`
+    lease    worker, stream, slots, weights             a worker gets leases, each with versions of weights by policy
+    fetch    [worker,] policy, version, bytes, seconds    weights begin to be sent, which takes `seconds`
+    load     worker, policy, version, seconds           a worker has loaded weights, which took `seconds`
     commit   worker, stream, slots, verdicts, [versions]    a worker has committed episodes; in partial rollouts with
                                                         policy and version of all weights of each
     ended    stream, why, slots                         leases ended, or episodes were rejected
-    ack      stream, policy, batch, trained, dropped, staleness     a trainer has its batch, and trains on it
+    ack      stream, policy, batch, trained, dropped, staleness, complete   a trainer has its batch, and trains on it;
+                                                        its last episode has arrived at `complete`
     keep     stream, policy, batch                      a checkpoint from before `batch` is on disk
     states   stream, states                             the number of slots in each state
+    idle     policy, totals                             seconds by program and cause, see `IdleTimes.totals`
     train    policy, batch                              only simulated: the device was busy, training begins now
-    done     policy                                     only simulated: a trainer has finished its updates
+    done     policy                                     a trainer has finished its updates
     killed   worker                                     only simulated: a worker dies
 
 `TracedFlow` writes traces for any manager, and `simulate` in virtual time. `spans_of` reads who did what from when to
@@ -36,6 +39,7 @@ from typing import Any, NamedTuple
 
 from agentgym_flow._util.files import named_in_errors, write_atomically
 from agentgym_flow.dataflow.bookkeeping.callers import wait_share
+from agentgym_flow.dataflow.bookkeeping.idle import idle, words
 from agentgym_flow.dataflow.bookkeeping.journal import needing_space
 from agentgym_flow.dataflow.network.client import RemoteFlow
 from agentgym_flow.dataflow.records import Attempt, Claim, Flow, LeaseKey
@@ -118,7 +122,8 @@ class TracedFlow(RemoteFlow):
         super().__init__("the manager", deadline=0.0)  # its clients repeat calls
         self._flow, self._writer, self._every = flow, writer, every
         self.is_remote = getattr(flow, "is_remote", False)
-        self._updates: dict[tuple[str, Attempt], int] = {}  # the update that played an episode not used yet, by policy
+        # For each policy and episode not used yet, the update that played it, and when it has arrived.
+        self._updates: dict[tuple[str, Attempt], tuple[int, float]] = {}
         self._looked = -every
 
     def _attempt(self, name: str, arguments: dict[str, Any]) -> Any:
@@ -137,14 +142,18 @@ class TracedFlow(RemoteFlow):
         now = time.monotonic()
         if now - self._looked >= self._every:
             self._looked = now
-            for name, stream in self._flow.status()["streams"].items():
+            figures = self._flow.status()
+            for name, stream in figures["streams"].items():
                 self._writer.write("states", stream=name, states=stream["states"])
+            for policy, totals in figures["totals"].items():
+                times = {name: round(value, 3) for name, value in totals.items() if "/" in name and value}
+                self._writer.write("idle", policy=policy, totals=times)
 
     def _note_of_worker(self, name: str, answer: Any, began: float, **given: Any) -> None:
         if name == "lease":
-            held = [lease.held for lease in answer]
-            for stream, slots in _by_stream(held).items():
-                self._writer.write("lease", worker=given["worker"], stream=stream, slots=slots)
+            for stream, slots in _by_stream([lease.held for lease in answer]).items():
+                weights = [lease.weights for lease in answer if lease.stream == stream]
+                self._writer.write("lease", worker=given["worker"], stream=stream, slots=slots, weights=weights)
         elif name == "commit":
             held = [commit.held for commit in given["commits"]]
             for stream, slots in _by_stream(held).items():
@@ -159,6 +168,8 @@ class TracedFlow(RemoteFlow):
             self._ended("failed", given["held"])
         elif name == "give_back":
             self._ended("given back", *given["held"])
+        elif name == "loaded":
+            self._writer.write("load", **{**given, "seconds": round(given["seconds"], 4)})
         elif name == "fetch":
             seconds = round(self._writer.now() - began, 4)
             of = {"policy": given["policy"], "version": given["version"]}
@@ -175,20 +186,26 @@ class TracedFlow(RemoteFlow):
         elif name == "admit":
             self._writer.write(name, stream=stream, slots=len(given["slots"]))
         elif name == "arrivals":
-            self._updates |= {(policy, one.played): one.updates[policy] for one in answer if policy in one.updates}
+            now = round(self._writer.now(), 4)
+            updates = {one.played: one.updates[policy] for one in answer if policy in one.updates}
+            self._updates |= {(policy, played): (update, now) for played, update in updates.items()}
         elif name == "reject":
             self._ended("refused", LeaseKey(stream, *given["attempt"]))
+        elif name == "finish":
+            self._writer.write("done", policy=policy)
         elif name == "keep":
             self._writer.write(name, stream=stream, policy=policy, batch=given["batch"])
         elif name == "ack" and not answer:
             batch, trained, dropped = given["batch"], given["trained"], given["dropped"]
-            updates = [self._updates.pop((policy, attempt), None) for attempt in trained]
+            found = [self._updates.pop((policy, attempt), None) for attempt in trained]
             for attempt in dropped:
                 self._updates.pop((policy, attempt), None)
-            ages = Counter(batch - update for update in updates if update is not None)
+            ages = Counter(batch - one[0] for one in found if one is not None)
+            complete = max((one[1] for one in found if one is not None), default=None)
             counts = {"trained": len(trained), "dropped": len(dropped)}
             staleness = {str(age): ages[age] for age in sorted(ages)}
-            self._writer.write(name, stream=stream, policy=policy, batch=batch, **counts, staleness=staleness)
+            of = {"policy": policy, "batch": batch, **counts, "staleness": staleness, "complete": complete}
+            self._writer.write(name, stream=stream, **of)
 
     def _ended(self, why: str, *held: LeaseKey) -> None:
         for one in held:
@@ -259,6 +276,9 @@ class _Spans:
         elif what == "fetch":
             args = {name: event[name] for name in ("policy", "version", "bytes")}
             self._done.append(TimelineSpan(event.get("worker") or "weights", FETCH, at, at + event["seconds"], args))
+        elif what == "load":
+            args = {name: event[name] for name in ("policy", "version")}
+            self._done.append(TimelineSpan(event["worker"], FETCH, max(0.0, at - event["seconds"]), at, args))
         elif what == "done":
             self._trainer_ends(event["policy"], at, what)
         elif what in ("open", "publish", "ack", "train"):
@@ -366,6 +386,21 @@ def states_of(events: Sequence[Event]) -> list[tuple[float, dict[str, int]]]:
     return found
 
 
+def idle_of(events: Iterable[Event]) -> dict[str, dict[str, float]]:
+    """Return for each program the shares of its time by cause, see `idle`; a manager that restarts counts anew."""
+    last: dict[str, dict[str, float]] = {}
+    found: dict[str, Counter[str]] = {}
+    for event in events:
+        if event["what"] == "idle":
+            before, now = last.get(event["policy"], {}), event["totals"]
+            if any(now.get(name, 0.0) < value for name, value in before.items()):
+                before = {}
+            steps = {name: value - before.get(name, 0.0) for name, value in now.items()}
+            found.setdefault(event["policy"], Counter()).update(steps)
+            last[event["policy"]] = now
+    return idle(found)
+
+
 def staleness_summary(counts: Mapping[int, int]) -> dict[str, float]:
     """Return `mean`, `median` and `max` of a staleness histogram (staleness -> number); nothing if it is empty."""
     ages = sorted(Counter(counts).elements())
@@ -417,4 +452,5 @@ def _summary(events: Sequence[Event], spans: Sequence[TimelineSpan], staleness: 
         "trained": f"{sum(staleness.values()):,} episodes in {batches:,} batches",
         "staleness": f"mean {summary['mean']:.2f}, at most {summary['max']:.0f}" if summary else "nothing is trained",
         "trainers waited": f"{wait_share(waited, trained):.1%} of their time",
+        **{name: words(found) for name, found in idle_of(events).items()},
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,3 +67,11 @@ def test_policies_take_turns() -> None:
     assert FlowConfig(turns=["a", "b", "a"]).policies("b") == ["a", "b"]
     with pytest.raises(BadSetting, match="policy 'c' takes none of the turns: a, b"):
         FlowConfig(turns=["a", "b"]).policies("c")
+
+
+def test_the_file_of_every_size_of_a_run_differs_from_the_first_in_the_number_of_workers(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text("utf-8")
+    blocks = re.findall(r"```yaml\n(?:# flow.yaml\n)?(order:.*?)```", page, re.DOTALL)
+    laptop, machines, cluster = (read(tmp_path, block) for block in blocks)
+    assert (laptop.workers, machines.workers, cluster.workers) == (2, 0, None)
+    assert replace(machines, workers=2) == replace(cluster, workers=2, resources=laptop.resources) == laptop

@@ -882,8 +882,9 @@ def test_figures_cover_the_last_batches(clock: Clock) -> None:
     a = opened(manager, "s", "a", 0, SETUP)
 
     def late(_: Any) -> bool:  # the trainer waits; meanwhile a batch is played
+        leases = manager.lease("w", 100)
         clock.now += 3.0
-        manager.commit("w", [played(lease) for lease in manager.lease("w", 100)])
+        manager.commit("w", [played(lease) for lease in leases])
         return True
 
     for batch in range(BATCHES + 4):
@@ -897,9 +898,10 @@ def test_figures_cover_the_last_batches(clock: Clock) -> None:
     figures = manager.status()
     many = BATCHES
     expected = {"seconds": 4.0 * many, "waited": 3.0 * many, "used": 4 * many, "entered": 4 * many}
-    assert figures["pace"]["a"] == {**expected, "idle": 4.0 * 96 * many, "busy": 4.0 * 4 * many}
+    expected |= {"idle": (3.0 * 96 + 1.0 * 100) * many, "busy": 3.0 * 4 * many}
+    assert {name: figures["pace"]["a"][name] for name in expected} == expected
     advised = advice(figures)
-    assert (advised["target_workers"], advised["busy"]) == (1, 0.04), "96 of its 100 places were empty"
+    assert (advised["target_workers"], advised["busy"]) == (1, 0.03), "96 or 100 of its 100 places were empty"
     assert (advised["workers"], advised["wait"], advised["consumed"], advised["entered"]) == (1, 0.75, 32, 32)
     clock.now += 5.1  # longer than a lease
     assert advice(manager.status())["workers"] == 0

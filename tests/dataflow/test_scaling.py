@@ -60,19 +60,17 @@ class Run:
     def train(self, batches: int, staleness: int = 1) -> list[int]:
         setup = {"policies": ["policy"], "order": "fixed", "staleness": staleness, "max_attempts": 3}
         claim = opened(self.manager, "s", "policy", 0, setup)
+        arrived: list[Any] = []
         for batch in range(batches):
             self.manager.publish(claim, batch, batch, str(batch).encode())
             for ahead in range(0 if batch == 0 else batch + staleness, batch + staleness + 1):
                 self.manager.admit(claim, [Slot(ahead, 0, sample, 0, 0) for sample in range(BATCH)])
-            found: list[Any] = []
             self.lease()
-            while len(found) < BATCH:
-                began = self.clock.now
-                arrived = [one for one in self.manager.arrivals(claim, 0) if one.slot.batch == batch]
-                found = arrived
-                if len(found) < BATCH:
-                    self.until(began + 1.0)
-                    self.manager._pace.wait("policy", self.clock.now - began)  # its own clock stands still
+            while len(found := [one for one in arrived if one.slot.batch == batch]) < BATCH:
+                if got := self.manager.arrivals(claim, len(arrived)):
+                    arrived += got
+                else:
+                    self.until(self.clock.now + 1.0)
             self.sizes.append(self.workers)
             self.manager.ack(claim, batch, [one.played for one in found], [])
             self.until(self.clock.now + TRAIN)

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,6 +29,7 @@ class Book:
 
     Attributes:
         changed: the lock; it is notified when waiting calls should check again.
+        answered: called with the seconds that each call took.
         setups: for each stream, the setup that its trainers gave.
         stages: for each stream, the digest of its setup.
         ledgers: for each stream, its ledger.
@@ -39,6 +40,7 @@ class Book:
 
     def __init__(self, journal: ManagerJournal | None) -> None:
         self.changed = threading.Condition()
+        self.answered: Callable[[float], object] = lambda seconds: None
         self.setups: dict[str, dict[str, Any]] = {}
         self.stages: dict[str, str] = {}
         self.ledgers: dict[str, Ledger] = {}
@@ -67,6 +69,7 @@ class Book:
         with self.changed:
             if self._down:
                 raise FlowDown(self._down)
+            began = time.perf_counter()
             try:
                 self._write(durable=False)
                 try:
@@ -77,6 +80,8 @@ class Book:
                 self._down = f"the journal cannot be used ({error}); fix this and start the manager again"
                 self.changed.notify_all()
                 raise FlowDown(self._down) from error
+            finally:
+                self.answered(time.perf_counter() - began)
 
     def waited(self, end: float) -> bool:
         """Wait for a change, for at most a `TICK`; return False if it is past `end` (of `time.monotonic`)."""

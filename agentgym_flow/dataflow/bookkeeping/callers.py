@@ -16,6 +16,7 @@ from typing import Any
 
 from agentgym_flow.core import check_positive
 from agentgym_flow.dataflow.bookkeeping.entries import SlotState
+from agentgym_flow.dataflow.bookkeeping.idle import CAUSES, PLACES, SILENT, TRAINER, WEIGHTS, WORKS, IdleTimes
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
 from agentgym_flow.dataflow.bookkeeping.progress import behind
 from agentgym_flow.dataflow.records import CommitVerdict, SlotId
@@ -238,18 +239,15 @@ class Pace:
 
     Args:
         clock: a monotonic clock, in seconds.
+        idle: the time of all programs.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._waited: defaultdict[str, float] = defaultdict(float)  # seconds, by policy
+    def __init__(self, clock: Callable[[], float], idle: IdleTimes) -> None:
+        self._clock, self._idle = clock, idle
         self._used: Counter[str] = Counter()  # by policy
         self._entered: Counter[str] = Counter()  # by stream
         self._stream: dict[str, str] = {}
         self._totals: dict[str, deque[dict[str, float]]] = {}  # at the last batches
-        self._idle = self._busy = 0.0  # seconds of all places for an episode
-        self._spare: dict[str, tuple[float, int]] = {}  # the idle places of each worker, since when
-        self._leased = (clock(), 0)
 
     def begin(self, stream: str, policies: Iterable[str]) -> None:
         """Count for the policies of a stream from now on."""
@@ -257,24 +255,9 @@ class Pace:
             self._stream[policy] = stream
             self._totals[policy] = deque([self.totals(policy)], BATCHES + 1)
 
-    def ask(self, worker: str, spare: int, leased: int) -> None:
-        """Note that `spare` places of a worker stay empty after it has asked, while all workers have `leased` leases.
-
-        A worker with empty places asks again at once.
-        """
-        now = self._clock()
-        (since, empty), (then, full) = self._spare.get(worker, (now, 0)), self._leased
-        self._idle += empty * (now - since)
-        self._busy += full * (now - then)
-        self._spare[worker], self._leased = (now, spare), (now, leased)
-
     def enter(self, stream: str) -> None:
         """Note that an episode was committed."""
         self._entered[stream] += 1
-
-    def wait(self, policy: str, seconds: float) -> None:
-        """Note that a trainer has waited for episodes."""
-        self._waited[policy] += seconds
 
     def use(self, policy: str, count: int) -> None:
         """Note that a trainer has used `count` episodes for a batch: trained on them or dropped them."""
@@ -286,19 +269,24 @@ class Pace:
 
         These are the episodes that the trainer has `used`, and those that `entered`: were committed in its stream.
         `idle` and `busy` are the seconds in which places of workers were empty, and had a lease, summed over places.
+        Further ones are those of `IdleTimes.totals`.
         """
         then, now = self._totals[policy][0], self.totals(policy)
         return {name: now[name] - then[name] for name in now}
 
     def totals(self, policy: str) -> dict[str, float]:
         """Return the figures of `of` until now; only their differences have a meaning."""
+        times = self._idle.totals(policy)
+        places = {name: value for name, value in times.items() if name.startswith(PLACES)}
+        busy = times[f"{PLACES}/{WORKS}"] + times[f"{PLACES}/{WEIGHTS}"]
         return {
             "seconds": self._clock(),
-            "waited": self._waited[policy],
+            "waited": sum(times[f"{TRAINER}/{cause}"] for cause in CAUSES[TRAINER] if cause not in (WORKS, SILENT)),
             "used": self._used[policy],
             "entered": self._entered[self._stream[policy]],
-            "idle": self._idle,
-            "busy": self._busy,
+            "idle": sum(places.values()) - busy,
+            "busy": busy,
+            **times,
         }
 
 

@@ -95,6 +95,7 @@ class Entries:
         unused: for each worker, the bytes of its episodes that some policy has not used yet.
         played_with: for each policy and version of its weights, how many slots were last leased or played with it.
         leased_with: the same, of the slots in the state `leased`.
+        held: how many leases each worker has.
         waiting: for each batch, how many slots are not in the state `used`.
         withdrawn: the slots that were leased, withdrawn and not planned again, each with its last attempt, which must
             not commit if the slot is planned again.
@@ -107,6 +108,7 @@ class Entries:
         self.unused: Counter[str] = Counter()
         self.played_with: Counter[tuple[str, int]] = Counter()
         self.leased_with: Counter[tuple[str, int]] = Counter()
+        self.held: Counter[str] = Counter()
         self.waiting: Counter[int] = Counter()
         self.last_commit = 0
         self._inside: Counter[SlotState] = Counter()
@@ -213,6 +215,7 @@ class Entries:
             _add(self.waiting, (entry.slot.batch,), change)
         if state is SlotState.LEASED:
             _add(self.leased_with, entry.weights.items(), change)
+            _add(self.held, (entry.worker,), change)
         elif state is SlotState.COMMITTED:
             _add(self.unused, (entry.worker,), change * entry.size)
 
@@ -239,6 +242,11 @@ class Entries:
         """Return the entry of a lease; None if the lease has ended."""
         entry = self.by_id.get(slot)
         return entry if entry is not None and entry.state is SlotState.LEASED and entry.attempt == attempt else None
+
+    def leases(self) -> list[LedgerEntry]:
+        """Return the entries of all leases."""
+        there = {slot: self.leased(slot, attempt) for _, slot, attempt in self._leases}
+        return [entry for entry in there.values() if entry is not None]
 
     def overdue(self, now: float) -> list[LedgerEntry]:
         """Return the leases whose deadline has passed. Each is returned only once, so the caller must end them."""

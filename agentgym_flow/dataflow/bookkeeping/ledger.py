@@ -69,7 +69,7 @@ class Ledger:
         self.staleness = check_integer("staleness", staleness, 0)
         self.max_attempts = check_positive("max_attempts", max_attempts)
         self.progress = {policy: PolicyProgress(policy) for policy in policies}
-        self._shared: dict[str, int] = {}  # the last result of `_to_play`
+        self._shared: dict[str, int] = {}  # the last result of `weights_of`
         self._keep_slots(Entries())
 
     def _keep_slots(self, slots: Entries) -> None:
@@ -97,7 +97,7 @@ class Ledger:
         leased: list[LedgerEntry] = []
         passed: list[SlotId] = []
         while len(leased) < count and (entry := self.slots.first_queued()) is not None:
-            weights = self._to_play(entry.slot.batch)
+            weights = self.weights_of(entry.slot.batch)
             if weights is None:
                 break
             if entry.slot.id in avoid:
@@ -354,7 +354,7 @@ class Ledger:
         versions = self.progress[policy].versions
         return versions.newest() if self.order == READY else versions.of_update(max(0, batch - self.staleness))
 
-    def _to_play(self, batch: int) -> dict[str, int] | None:
+    def weights_of(self, batch: int) -> dict[str, int] | None:
         """Return for each policy the version to play a slot of a batch with; None if some are not published yet."""
         weights = {}
         for policy in self.policies:

@@ -14,7 +14,8 @@ from typing import Any
 from agentgym_flow.core import check_positive
 from agentgym_flow.dataflow.bookkeeping.book import Book
 from agentgym_flow.dataflow.bookkeeping.callers import Liveness, Pace, WorkerRegistry, figures_of
-from agentgym_flow.dataflow.bookkeeping.entries import LedgerEntry, SlotState
+from agentgym_flow.dataflow.bookkeeping.entries import LedgerEntry
+from agentgym_flow.dataflow.bookkeeping.idle import IdleTimes
 from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal, digest_of, needing_space
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
 from agentgym_flow.dataflow.bookkeeping.progress import PublishedWeights
@@ -84,7 +85,10 @@ class Manager:
         self.settings = settings
         self._book, self._store, self._clock = Book(journal), WeightStore() if store is None else store, clock
         self._lease_seconds = lease_seconds
-        self._workers, self._pace = WorkerRegistry(lease_seconds, clock), Pace(clock)
+        self._workers = WorkerRegistry(lease_seconds, clock)
+        self._idle = IdleTimes(clock, lease_seconds, self._book.ledgers)
+        self._book.answered = self._idle.answered
+        self._pace = Pace(clock, self._idle)
         self._liveness = Liveness(deadline, clock, self._workers)
         self._publishing = threading.Lock()  # storing weights can take long and must not block other calls
         for stream, ledger in self._book.ledgers.items():
@@ -121,8 +125,7 @@ class Manager:
                     self._liveness.check_trainers()
                     self._expire()
                     leases = self._lease(worker, count)
-                    leased = sum(ledger.slots.states()[SlotState.LEASED] for ledger in ledgers)
-                    self._pace.ask(worker, count - len(leases), leased)
+                    self._idle.asked(worker, leases, count - len(leases))
                 if leases or not self._book.waited(end):
                     return leases
 
@@ -140,6 +143,7 @@ class Manager:
             ended = [one for one, ledger in both if not (ledger and ledger.renew(one.slot, one.attempt, deadline))]
             if len(ended) < len(held):
                 self._workers.hear(worker)
+                self._idle.called(worker)
             return ended
 
     def commit(self, worker: str, commits: list[Commit]) -> list[CommitVerdict]:
@@ -148,11 +152,12 @@ class Manager:
         Episodes of more than `LONGEST` bytes, or beyond the worker's `QUOTA`, are refused and count as failed attempts.
         """
         contents = [commit.payload.encode("utf-8", "surrogatepass") for commit in commits]
-        digests = [digest_of(content) for content in contents]
+        sent = [(commit, content, digest_of(content)) for commit, content in zip(commits, contents, strict=True)]
         with self._book.call():
             self._workers.hear(worker)
-            verdicts = [self._commit(worker, *one) for one in zip(commits, contents, digests, strict=True)]
+            verdicts = [self._commit(worker, *one) for one in sent]
             self._workers.count(worker, verdicts)
+            self._idle.called(worker)
             self._book.changed.notify_all()
             return verdicts
 
@@ -165,6 +170,7 @@ class Manager:
             if ledger is not None and ledger.fail(held.slot, held.attempt, reason):
                 self._book.note(held.stream, "fail", held.slot, held.attempt, reason)
                 self._workers.fail(worker, held.stream, held.slot, reason)
+                self._idle.called(worker)
                 self._book.changed.notify_all()
 
     def give_back(self, worker: str, held: list[LeaseKey]) -> None:
@@ -174,11 +180,18 @@ class Manager:
                 ledger = self._book.ledgers.get(stream)
                 if ledger is not None and ledger.give_back(slot, attempt):
                     self._book.note(stream, "give_back", slot, attempt)
+            self._idle.called(worker)
             self._book.changed.notify_all()
 
     def fetch(self, policy: str, version: int, have: int | None) -> bytes:
         """Return weights as a message. Raises `BadData` if they were deleted."""
         return self._store.get(policy, version, have)
+
+    def loaded(self, worker: str, policy: str, version: int, seconds: float) -> None:
+        """Note that a worker has loaded weights, which took `seconds`."""
+        with self._book.call():
+            self._workers.hear(worker)
+            self._idle.loaded(worker, policy, version)
 
     # ---------------------------------------------------------------- trainers
     def open(self, stream: str, policy: str, batch: int, setup: dict[str, Any], trainer: str) -> Claim:
@@ -252,7 +265,7 @@ class Manager:
         weights of another policy whose trainer has not, and `BadData` if there is no commit with the number `after`.
         """
         stream, policy, _ = claim
-        began, end = self._clock(), time.monotonic() + wait
+        end = time.monotonic() + wait
         with self._book.changed:
             while True:
                 with self._book.call():
@@ -260,10 +273,10 @@ class Manager:
                     self._expire()
                     found = self._book.arrivals(stream, policy, after)
                     self._liveness.heard_of_trainer(policy=policy)
+                    self._idle.trainer(stream, policy, waits=not found)
                     if not found:
                         self._liveness.check_progress(stream, ledger)
                 if found or not self._book.waited(end):
-                    self._pace.wait(policy, self._clock() - began)
                     return found
 
     def reject(self, claim: Claim, attempt: Attempt, reason: str) -> None:
@@ -300,6 +313,7 @@ class Manager:
         with self._book.call(durable=True):
             self._book.claimed(claim).finish(claim.policy)
             self._note(claim, "finish", claim.policy)
+            self._idle.finish(claim.policy)
             self._liveness.finish(claim.policy)
 
     def beat(self, claim: Claim) -> None:
@@ -307,27 +321,27 @@ class Manager:
         with self._book.call():
             self._book.claimed(claim)
             self._liveness.heard_of_trainer(policy=claim.policy)
+            self._idle.beat(claim.policy)
 
     # ---------------------------------------------------------------- anyone
     def status(self) -> dict[str, Any]:
         """Return figures of streams, policies and workers, as plain data.
 
         These are the manager's `settings`, `figures_of` each stream in `streams`, `WorkerRegistry.figures` in `workers`
-        with the bytes of a worker's episodes that some policy has not used yet (`unused`), and for each policy
-        `Pace.of` in `pace` and `Pace.totals` in `totals`.
+        with the bytes that no policy has used yet (`unused`) and shares of time (`idle`), who waits `now`, and for each
+        policy `Pace.of` in `pace` and `Pace.totals` in `totals`.
         """
         with self._book.call():
-            workers = self._workers.figures()
+            workers = {name: {**one, **self._idle.of_worker(name)} for name, one in self._workers.figures().items()}
             for ledger in self._book.ledgers.values():
                 for name in workers.keys() & ledger.slots.unused:
                     workers[name]["unused"] = workers[name].get("unused", 0) + ledger.slots.unused[name]
             policies = [name for ledger in self._book.ledgers.values() for name in ledger.policies]
             return {
                 "settings": dict(self.settings),
-                "streams": {
-                    stream: figures_of(ledger, self._liveness) for stream, ledger in self._book.ledgers.items()
-                },
+                "streams": {name: figures_of(one, self._liveness) for name, one in self._book.ledgers.items()},
                 "workers": workers,
+                "now": self._idle.now(self.settings["episode_seconds"]),
                 "pace": {name: self._pace.of(name) for name in policies},
                 "totals": {name: self._pace.totals(name) for name in policies},
             }
@@ -340,6 +354,7 @@ class Manager:
     def _note(self, claim: Claim, name: str, *args: Any) -> None:
         """Note a call of a trainer."""
         self._book.note(claim.stream, name, *args)
+        self._idle.trainer(claim.stream, claim.policy)
         self._liveness.heard_of_trainer(claim.stream, claim.policy)
         self._book.changed.notify_all()
 

@@ -118,7 +118,7 @@ CALLS: Mapping[str, RemoteCall] = {
 }
 """All calls of the protocol, by name."""
 
-WORKER_CALLS = frozenset({"describe", "lease", "renew", "commit", "fail", "give_back", "fetch", "status"})
+WORKER_CALLS = frozenset({"describe", "lease", "renew", "commit", "fail", "give_back", "fetch", "loaded", "status"})
 """The calls that the token of workers allows."""
 
 

@@ -119,6 +119,7 @@ class RemoteFlow(ABC):
     fail = _remote(Flow.fail)
     give_back = _remote(Flow.give_back)
     fetch = _remote(Flow.fetch)
+    loaded = _remote(Flow.loaded)
     open = _remote(Flow.open)
     publish = _remote(Flow.publish)
     admit = _remote(Flow.admit)

@@ -98,7 +98,9 @@ class _Simulation:
         if self._scenario.mode == OVERLAP:  # the next batch, as soon as training on one begins
             target = min(t.batch + (t.waits is None) + 1 for t in trainers) * groups
         else:
-            target = min(t.batch + bound + 1 for t in trainers) * groups + max(t.stale for t in trainers)
+            ahead = min(t.batch for t in trainers) + bound + 1
+            ahead = min(ahead, self._scenario.updates) if self._scenario.ends else ahead
+            target = ahead * groups + max(t.stale for t in trainers)
         slots: list[Slot] = []
         for number in range(self._planned, target):
             batch, group = divmod(number, groups)
@@ -187,6 +189,7 @@ class _Simulation:
             "trained": len(ids),
             "dropped": len(lost),
             "staleness": {str(age): ages[age] for age in sorted(ages)},
+            "complete": self._world.now,
         }
         self._world.note("ack", policy=trainer.policy, stream="main", batch=trainer.batch, **counted)
         self._world.sample(now=True)

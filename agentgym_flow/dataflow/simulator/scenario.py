@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import NamedTuple
 
 from agentgym_flow.core import Stream, check_integer, check_positive
-from agentgym_flow.dataflow.records import Slot
+from agentgym_flow.dataflow.records import Slot, SlotId
 from agentgym_flow.errors import BadSetting, UnknownName, UnknownOption
 
 SYNCHRONOUS, OVERLAP = "synchronous", "overlap"
@@ -95,6 +96,14 @@ class Scenario:
         changes: workers that join, leave or die.
         hours_to_death: mean hours until a worker dies by itself; infinite: never.
         restart: seconds until such a worker is back.
+        durations: seconds of episodes to draw from in place of the lognormal distribution.
+        known: seconds of these slots' episodes, which are not drawn.
+        train_factors: training on the first batches takes `train_seconds` times these, and these are drawn from for
+            later batches, in place of the lognormal distribution.
+        gap: seconds between the end of an episode and the next request for its place.
+        load_seconds: seconds in which a worker loads weights after they have arrived.
+        failures: the share of attempts that fail at their end and are repeated.
+        ends: nothing is planned for batches after the last one; otherwise, the updates are the first of a longer run.
 
     Raises:
         UnknownOption, UnknownName: there is no such mode, kind of weights, change or region.
@@ -122,6 +131,13 @@ class Scenario:
     changes: tuple[WorkerChange, ...] = ()
     hours_to_death: float = math.inf
     restart: float = 30.0
+    durations: tuple[float, ...] = ()
+    known: Mapping[SlotId, float] = field(default_factory=dict)
+    train_factors: tuple[float, ...] = ()
+    gap: float = 0.0
+    load_seconds: float = 0.0
+    failures: float = 0.0
+    ends: bool = False
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -142,6 +158,8 @@ class Scenario:
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
                 raise BadSetting(f"{name} must not be negative, got {value}")
+        if not (self.gap >= 0 and self.load_seconds >= 0 and 0 <= self.failures < 1):
+            raise BadSetting("gap and load_seconds must not be negative, and failures must be a share below 1")
         if not (self.lease_seconds > 0 and self.hours_to_death > 0):
             raise BadSetting("lease_seconds and hours_to_death must be above 0")
         self._check_regions()
@@ -245,16 +263,25 @@ class Times:
 
     def training(self, policy: str, batch: int) -> float:
         """Return the seconds of training on a batch, divided by their median."""
-        sigma = self._scenario.train_sigma
-        return math.exp(sigma * _normal(Stream("simulate", self._seed, "train", policy, batch)))
+        factors, stream = self._scenario.train_factors, Stream("simulate", self._seed, "train", policy, batch)
+        if factors:
+            return factors[batch] if batch < len(factors) else factors[int(stream.uniform() * len(factors))]
+        return math.exp(self._scenario.train_sigma * _normal(stream))
 
     def _batch(self, batch: int) -> list[float]:
         if batch not in self._episodes:
             scenario, stream = self._scenario, Stream("simulate", self._seed, "episodes", batch)
-            count = scenario.groups * scenario.size
-            drawn = [scenario.median * math.exp(scenario.sigma * _normal(stream)) for _ in range(count)]
-            self._episodes[batch] = drawn
+            slots = [(batch, group, sample) for group in range(scenario.groups) for sample in range(scenario.size)]
+            drawn = [self._draw(stream) for _ in slots]
+            self._episodes[batch] = [
+                scenario.known.get(slot, seconds) for slot, seconds in zip(slots, drawn, strict=True)
+            ]
         return self._episodes[batch]
+
+    def _draw(self, stream: Stream) -> float:
+        if durations := self._scenario.durations:
+            return durations[int(stream.uniform() * len(durations))]
+        return self._scenario.median * math.exp(self._scenario.sigma * _normal(stream))
 
 
 def _normal(stream: Stream) -> float:

@@ -272,7 +272,8 @@ class Pool:
         if plays:
             worker.newest = plays[-1].weights
             slots = [[*play.slot.id, play.attempt] for play in plays]
-            world.note("lease", worker=worker.name, stream="main", slots=slots)
+            weights = [play.weights for play in plays]
+            world.note("lease", worker=worker.name, stream="main", slots=slots, weights=weights)
             world.sample()
             worker.free -= len(plays)
             for play in plays:
@@ -308,14 +309,17 @@ class Pool:
             if not unused:
                 return  # the worker must finish episodes first
             del held[min(unused)]
-        if link.region.gbit is None:
+        seconds = self._scenario.load_seconds
+        if link.region.gbit is None and not seconds:
             held[version] = 0
             return
-        ready = link.ready.get((policy, version)) if link.region.relay else None
-        if ready is None:
-            ready = self._transfer(link, worker, policy, version, have)
+        if link.region.gbit is not None:
+            ready = link.ready.get((policy, version)) if link.region.relay else None
+            if ready is None:
+                ready = self._transfer(link, worker, policy, version, have)
+            seconds += max(0.0, ready - self._world.now)
         loading.add(version)
-        self._world.after(max(0.0, ready - self._world.now), self._loaded, worker, worker.life, policy, version)
+        self._world.after(seconds, self._loaded, worker, worker.life, policy, version)
 
     def _transfer(self, link: _Link, worker: _Worker, policy: str, version: int, have: int | None) -> float:
         """Queue weights on the link; return the time of their arrival."""
@@ -335,6 +339,8 @@ class Pool:
 
     def _loaded(self, worker: _Worker, life: int, policy: str, version: int) -> None:
         if worker.life == life:
+            if seconds := self._scenario.load_seconds:
+                self._world.note("load", worker=worker.name, policy=policy, version=version, seconds=seconds)
             worker.loading[policy].remove(version)
             worker.held[policy][version] = 0
             self._advance(worker)
@@ -372,17 +378,37 @@ class Pool:
         del worker.playing[play.slot.id]
         for policy, version in play.weights.items():
             worker.held[policy][version] -= 1
-        worker.free += 1
         self._world.after(worker.link.region.delay / 2, self._commit, worker.name, play)
         if worker.waiting:
             self._advance(worker)
-        self._ask(worker)
+        if self._scenario.gap:
+            self._world.after(self._scenario.gap, self._free, worker, life)
+        else:
+            self._free(worker, life)
+
+    def _free(self, worker: _Worker, life: int) -> None:
+        if worker.life == life:
+            worker.free += 1
+            self._ask(worker)
 
     def _commit(self, worker: str, play: RunningLease) -> None:
         self._world.call()
+        if self._scenario.failures and self._fails(play):
+            return
         used = [*(play.began_with or {}).items()] if self._scenario.turns > 1 else []
         verdict = self._world.ledger.commit(play.slot.id, play.attempt, "played", used=used)
         slots = [[*play.slot.id, play.attempt]]
         self._world.note("commit", worker=worker, stream="main", slots=slots, verdicts=[verdict.value])
         if verdict is CommitVerdict.ACCEPTED:
             self._committed([play.slot])
+
+    def _fails(self, play: RunningLease) -> bool:
+        """Return whether an attempt fails; its slot is then queued again, or lost."""
+        draw = Stream("simulate", self._world.seed, "failure", *play.slot.id, play.attempt).uniform()
+        if draw >= self._scenario.failures or not self._world.ledger.fail(play.slot.id, play.attempt, "it failed"):
+            return False
+        self._world.note("ended", stream="main", why="failed", slots=[[*play.slot.id, play.attempt]])
+        if self._world.ledger.entries[play.slot.id].state is SlotState.COMMITTED:
+            self._committed([play.slot])
+        self.wake()
+        return True
