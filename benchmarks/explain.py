@@ -253,7 +253,7 @@ def runs_of(known: dict[str, Any], which: str) -> list[Run]:
     """Return the runs of the set `tune` or `report`."""
     found = []
     for one in known["faults"]:
-        base, seed = known[which][one.get("on", "tiny")]
+        base, seed = known[which][one.get("base", "tiny")]
         own = one.get("settings", {})
         settings = {**own.get("all", {}), **own.get(base, {})}
         found.append(
@@ -384,7 +384,7 @@ class Maker:
         told = CliRunner().invoke(
             app,
             [
-                *("credit", "audit", "--env", settings["env_id"], "--policy", f"hf:{model}", "--credit", credit),
+                *("credit", "audit", settings["env_id"], "--policy", f"hf:{model}", "--credit", credit),
                 *("--credit", "grpo", "--credit", "gagpo", "--tasks", "8", "--groups", "2", "--attempts", "8"),
                 *("--states", "8", "--half-width", ".2", "--least", "12", "--out", str(out / "audit"), *words),
             ],
