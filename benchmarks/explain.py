@@ -16,7 +16,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from agentgym_flow.training import recipe, trainer
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.group_source import GroupBatch, OwnRollout, TaskReplay
 from agentgym_flow.training.trainer import AgentTrainer
+from agentgym_flow.training.warm_start import NoisyExpert
 
 LIST = Path(__file__).with_name("planted_run_faults.yaml")
 
@@ -173,6 +174,14 @@ def ahead() -> Any:
 def one_ahead() -> Any:
     """Batches are one batch old."""
     return _played_ahead(1)
+
+
+def _talking() -> Any:
+    """Demonstrations say something before each action."""
+    choose = NoisyExpert._choose_answer
+    return mock.patch.object(
+        NoisyExpert, "_choose_answer", lambda self, asked: f"I push the box right now. {choose(self, asked)}"
+    )
 
 
 def _on_model(change: Callable[[Any], Any]) -> Any:
@@ -313,7 +322,7 @@ class Maker:
         return [f"--{name}={'null' if v is None else v}" for name, v in words.items()] + [f"--output_dir={out}"]
 
     def policy(self, base: str, seed: int, kind: str) -> str:
-        """Return the first policy of a base: `fresh`, or cloned as `warm` or `strong` says."""
+        """Return the first policy of a base: `fresh`, or cloned as `warm`, `strong` or `chatty` says."""
         start = "tiny"
         if base == "text":
             start = str(self.folder / f"model-{seed}")
@@ -329,7 +338,8 @@ class Maker:
         if not (out / "warm_start").exists():
             cloning = {**self.known["warm"]["all"], **self.known[kind].get(base, {})}
             settings = self.settings(base, seed, model=start, **cloning)
-            with recipe.open_run(
+            talks = _talking() if kind == "chatty" else nullcontext()
+            with talks, recipe.open_run(
                 parse_configs(self.line(base, {"credit": "grpo", **settings}, out)), console_here()
             ) as made:
                 made.clone_behaviour()
@@ -344,7 +354,7 @@ class Maker:
         begun = time.process_time()
         model = self.policy(run.base, run.seed, run.model)
         settings = self.settings(run.base, run.seed, model=model, **run.settings)
-        credit = settings.pop("credit")
+        credit = settings.pop("credit", "grpo")
         with ExitStack() as stack:
             if run.plant == "raising":
                 stack.enter_context(raising(settings["env_id"]))
@@ -392,6 +402,16 @@ class Maker:
         (out / "audit.txt").write_text(told.output, "utf-8")
 
 
+def explained(run: Run, out: Path) -> list[str]:
+    """Return the causes that `agentgym-flow explain` names for a run, in order."""
+    given = {"--evaluation": out / "other.jsonl", "--audit": out / "audit" / "audit.json"}
+    words = [word for option, file in given.items() if file.exists() for word in (option, str(file))]
+    told = CliRunner().invoke(app, ["explain", str(out), "--json", *words])
+    if told.exit_code not in (0, 1):
+        raise SystemExit(f"explain failed on {out}: {told.output}")
+    return [one["cause"] for one in json.loads(told.stdout)["findings"]]
+
+
 def main() -> None:
     """Make the runs of a set, explain each, and print what was found."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
@@ -402,9 +422,24 @@ def main() -> None:
     sys.path.insert(0, str(Path(__file__).parent))
     known = yaml.safe_load(LIST.read_text("utf-8"))
     maker = Maker(known, given.out)
+    right = {True: 0, False: 0}  # of runs with a fault, and of healthy ones
+    count = dict(right)
     for run in runs_of(known, given.set):
-        if given.only in run.name:
-            print(maker.make(run), (maker.folder / run.folder / "done").read_text("utf-8"), flush=True)
+        if given.only not in run.name:
+            continue
+        out = maker.make(run)
+        found = explained(run, out)
+        fault = run.cause is not None
+        good = found[:1] == ([run.cause] if fault else [])
+        count[fault] += 1
+        right[fault] += good
+        seconds = (out / "done").read_text("utf-8")
+        named = ", ".join(found) or "nothing"
+        print(
+            f"{'ok' if good else 'NO':3}{run.base:9}{run.name:70}{run.cause or 'healthy':17}{named} ({seconds} s)",
+            flush=True,
+        )
+    print(f"right cause first: {right[True]} of {count[True]}; no alarm: {right[False]} of {count[False]} healthy runs")
 
 
 if __name__ == "__main__":
