@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from agentgym_flow.report.explain import RunRecord
 
+SEVERE = 0.5
+"""The harm from which a cause is listed before all lesser ones."""
+
 BY_STATE = frozenset({"gigpo", "rewardflow", "graphgpo", "g2po", "gagpo", "hgpo"})
 """Credit functions that compare turns by their state keys."""
 
@@ -78,7 +81,11 @@ def _warm_start(run: RunRecord) -> float | None:
 
 @_harm
 def _unparsed(run: RunRecord) -> float | None:
-    return run.mean("invalid_actions")
+    invalid = run.mean("invalid_actions")
+    first, last = run.ends("invalid_actions") or (invalid, invalid)
+    if first is None or last is None:
+        return None
+    return first if first >= SEVERE else min(last, 0.99 * SEVERE)  # what only becomes so has another cause
 
 
 @_harm
@@ -183,7 +190,9 @@ def _drift(run: RunRecord) -> float | None:
     if any(run.values("staleness_max")):
         return 0.0
     gap, kl = run.mean("sampling_gap"), run.mean("importance/kl")
-    return None if gap is None and kl is None else min(1.0, 5 * (gap or 0.0) + 20 * (kl or 0.0))
+    # Without a correction, sampler and trainer are one program in float32, so their difference is rounding, about 1e-7.
+    is_exact = "staleness" not in run.metrics and not run.number("lora_dropout")
+    return None if gap is None and kl is None else min(1.0, (50 if is_exact else 5) * (gap or 0.0) + 20 * (kl or 0.0))
 
 
 @_harm
@@ -259,7 +268,8 @@ def _entropy_collapse(run: RunRecord) -> float | None:
     entropy, alike, success = run.ends("entropy"), run.ends("frac_reward_zero_std"), run.ends("success")
     if entropy is None or alike is None or success is None:
         return None
-    low = entropy[1] < max(0.05, 0.2 * entropy[0]) or run.number("temperature", 1.0) < 0.3
+    falls = entropy[1] < 0.35 * entropy[0] and success[1] <= success[0] + 0.02
+    low = falls or entropy[1] < 0.05 or run.number("temperature", 1.0) < 0.3
     return alike[1] if low and success[1] < 0.8 else 0.0
 
 

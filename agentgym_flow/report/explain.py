@@ -17,10 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym_flow.errors import BadData, MissingExtra
-from agentgym_flow.report.causes import HARMS
-
-SEVERE = 0.5
-"""The harm from which a cause is listed before all lesser ones."""
+from agentgym_flow.report.causes import HARMS, SEVERE
 
 Metrics = Mapping[str, list[tuple[int, float]]]
 """Metric -> pairs of optimizer step and value."""
