@@ -259,10 +259,10 @@ class Run:
 
 
 def runs_of(known: dict[str, Any], which: str) -> list[Run]:
-    """Return the runs of the set `tune` or `report`."""
+    """Return the runs of the set `tune`, `report` or `again`."""
     found = []
     for one in known["faults"]:
-        base, seed = known[which][one.get("base", "tiny")]
+        base, seed = one.get(which) or known[which][one.get("base", "tiny")]
         own = one.get("settings", {})
         settings = {**own.get("all", {}), **own.get(base, {})}
         found.append(
@@ -339,9 +339,12 @@ class Maker:
             cloning = {**self.known["warm"]["all"], **self.known[kind].get(base, {})}
             settings = self.settings(base, seed, model=start, **cloning)
             talks = _talking() if kind == "chatty" else nullcontext()
-            with talks, recipe.open_run(
-                parse_configs(self.line(base, {"credit": "grpo", **settings}, out)), console_here()
-            ) as made:
+            with (
+                talks,
+                recipe.open_run(
+                    parse_configs(self.line(base, {"credit": "grpo", **settings}, out)), console_here()
+                ) as made,
+            ):
                 made.clone_behaviour()
                 made.finish_without_evaluation()
         return str(out / "warm_start")
@@ -415,7 +418,7 @@ def explained(run: Run, out: Path) -> list[str]:
 def main() -> None:
     """Make the runs of a set, explain each, and print what was found."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--set", choices=("tune", "report"), default="report")
+    parser.add_argument("--set", choices=("tune", "report", "again"), default="report")
     parser.add_argument("--out", type=Path, default=Path("runs/explain"))
     parser.add_argument("--only", default="", help="runs whose name contains this")
     given = parser.parse_args()

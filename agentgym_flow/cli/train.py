@@ -90,7 +90,7 @@ def explain(
         as_json: Print the result as JSON.
     """
     record = RunRecord.read(run, log=evaluation, audit=audit)
-    if (record.mean("truncated") or 0.0) >= 0.5:
+    if (record.mean("truncated") or 0.0) >= 0.5 or (record.mean("success") or 0.0) <= 0.05:
         record = replace(record, expert=_expert(record))
     findings, not_judged = explanation_of(record)
     if as_json:

@@ -99,8 +99,10 @@ def _stops_early(run: RunRecord) -> float | None:
 
 @_harm
 def _truncated(run: RunRecord) -> float | None:
-    share = run.mean("truncated")
-    return None if share is None or run.expert is None else min(share, 1 - run.expert.success)
+    share, success = run.mean("truncated"), run.mean("success")
+    if share is None or success is None or (run.expert is None and max(share, 1 - success) >= SEVERE):
+        return None
+    return min(share if success > 0.05 else 1.0, 1 - run.expert.success) if run.expert is not None else 0.0
 
 
 @_harm

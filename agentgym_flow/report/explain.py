@@ -77,10 +77,14 @@ class RunRecord:
         for line in file.read_text("utf-8", errors="replace").splitlines() if file.is_file() else ():
             try:
                 record = json.loads(line)
-            except ValueError:  # a line cut short by a killed process
+                for name, value in record.items():
+                    found = math.nan if value is None else float(value)
+                    metrics.setdefault(name, []).append((record["step"], found))
+            except (ValueError, KeyError, TypeError, AttributeError):  # a line cut short by a killed process
                 break
-            for name, value in record.items():
-                metrics.setdefault(name, []).append((record["step"], math.nan if value is None else float(value)))
+        found_audit = None if audit is None else _json(audit)
+        if found_audit is not None and not str(found_audit.get("schema")).startswith("agentgym_flow.credit_audit/"):
+            raise BadData(f"{audit} is not the audit.json of agentgym-flow credit audit")
         cloned = folder / "warm_start" / "warm_start.json"
         logs = sorted((folder / "evaluations").glob("*_sampled.jsonl.gz"))
         return cls(
@@ -90,7 +94,7 @@ class RunRecord:
             _json(cloned) if cloned.is_file() else None,
             _first_line(logs[0]) if logs else None,
             None if log is None else _first_line(log),
-            None if audit is None else _json(audit),
+            found_audit,
             expert,
         )
 
@@ -182,7 +186,7 @@ def _first_line(path: Path) -> dict[str, Any]:
             found = json.loads(file.readline())
     except (OSError, EOFError, ValueError) as error:
         raise BadData(f"{path} is not an episode log ({error})") from error
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or not str(found.get("schema")).startswith("agentgym_flow.episode/"):
         raise BadData(f"{path} is not an episode log")
     return found
 

@@ -58,10 +58,10 @@ def first_cause(trainer: AgentTrainer, **others: Any) -> str:
 
 @pytest.fixture
 def run(make_trainer: Trainers, warm: tuple[Any, Any]) -> Trainers:
-    """Makes a trainer whose policy acts; one log per batch."""
+    """Makes a trainer whose policy acts; it trains on one batch."""
 
     def make(**settings: Any) -> AgentTrainer:
-        return make_trainer(**{"model": warm, "credit": "grpo", "max_steps": 4, **settings})
+        return make_trainer(**{"model": warm, "credit": "grpo", **settings})
 
     return make
 
@@ -96,7 +96,7 @@ def test_nothing_is_said_of_a_healthy_run(run: Trainers) -> None:
         ({"warmup_steps": 1000}, "schedule"),
         ({"learning_rate": 0.05, "muon_learning_rate": 0.5}, "large_steps"),
         ({"max_grad_norm": 1e-9, "muon_learning_rate": None}, "grad_clip"),
-        ({"beta": 20.0}, "kl"),
+        ({"beta": 20.0, "learning_rate": 1e-4, "muon_learning_rate": 5e-4}, "kl"),
     ],
 )
 def test_settings_that_stop_learning_are_named(run: Trainers, settings: dict[str, Any], cause: str) -> None:
@@ -104,7 +104,7 @@ def test_settings_that_stop_learning_are_named(run: Trainers, settings: dict[str
 
 
 def test_a_policy_that_does_not_answer_is_named(make_trainer: Trainers) -> None:
-    assert first_cause(make_trainer(credit="grpo", max_steps=4)) == "unparsed"
+    assert first_cause(make_trainer(credit="grpo")) == "unparsed"
 
 
 def test_other_prompts_in_training_are_named(run: Trainers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +187,14 @@ def test_the_command_says_cause_evidence_and_setting(folder: Path) -> None:
 
 
 def test_an_evaluation_of_something_else_is_named(folder: Path) -> None:
-    own = {"env_id": "a", "kwargs": {"size": 6}, "max_steps": 20, "split": "test", "meta": {}}
+    own = {
+        "schema": "agentgym_flow.episode/1",
+        "env_id": "a",
+        "kwargs": {"size": 6},
+        "max_steps": 20,
+        "split": "test",
+        "meta": {},
+    }
     (folder / "evaluations").mkdir()
     with gzip.open(folder / "evaluations" / "after_sampled.jsonl.gz", "wt") as file:
         file.write(json.dumps(own) + "\n")
@@ -202,7 +209,7 @@ def test_an_evaluation_of_something_else_is_named(folder: Path) -> None:
 
 def test_credit_that_an_audit_rejects_is_named(folder: Path) -> None:
     rows = [{"name": name, "one": {"value": value}} for name, value in (("grpo", 0.1), ("gagpo", 0.6))]
-    (folder / "audit.json").write_text(json.dumps({"credit": rows}))
+    (folder / "audit.json").write_text(json.dumps({"schema": "agentgym_flow.credit_audit/1", "credit": rows}))
     found = explain(RunRecord.read(folder, audit=folder / "audit.json")).findings
     assert [one.cause for one in found] == ["audit", "small_steps"]
     assert "cosine of gagpo 0.60" in found[0].evidence
@@ -212,6 +219,13 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadData, match=r"config\.yaml"):
         RunRecord.read(tmp_path)
     assert CliRunner().invoke(app, ["explain", str(tmp_path)]).exit_code == 2
+
+
+def test_files_of_another_kind_are_refused(folder: Path) -> None:
+    file = folder / "summary.json"
+    for given in ("--audit", "--evaluation"):
+        said = CliRunner().invoke(app, ["explain", str(folder), given, str(file)])
+        assert said.exit_code == 2
 
 
 def test_a_run_that_has_just_begun_is_not_judged_by_figures_that_it_lacks(folder: Path) -> None:
