@@ -262,7 +262,10 @@ def runs_of(known: dict[str, Any], which: str) -> list[Run]:
     """Return the runs of the set `tune`, `report` or `again`."""
     found = []
     for one in known["faults"]:
-        base, seed = one.get(which) or known[which][one.get("base", "tiny")]
+        kind = one.get("base", "tiny")
+        if which not in one and kind not in known[which]:
+            continue
+        base, seed = one.get(which) or known[which][kind]
         own = one.get("settings", {})
         settings = {**own.get("all", {}), **own.get(base, {})}
         found.append(

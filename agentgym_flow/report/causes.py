@@ -145,7 +145,8 @@ def _disagreement(run: RunRecord) -> float | None:
     agreement, silent = run.mean("credit/agreement"), run.mean("credit/silent")
     if agreement is None and silent is None:
         return None
-    return max(0.0 if agreement is None else (1 - agreement) / 2, silent or 0.0)
+    nothing = silent is not None and silent >= 0.9  # a half is usual where turns are compared by state
+    return max(0.0 if agreement is None else (1 - agreement) / 2, float(nothing))
 
 
 @_harm
@@ -173,10 +174,12 @@ def _key_splits(run: RunRecord) -> float | None:
 
 @_harm
 def _audit(run: RunRecord) -> float | None:
-    cosines = run.cosines
-    credit, best = str(run.settings.get("credit")), max(cosines.values(), default=0.0)
-    own = [value for name, value in cosines.items() if name.partition("{")[0] == credit]
-    return 1 - max(own) / best if own and best > 0 else None
+    credit, shares = str(run.settings.get("credit")), []
+    for cosines in run.cosines.values():
+        best = max(cosines.values(), default=0.0)
+        own = [value for name, value in cosines.items() if name.partition("{")[0] == credit]
+        shares += [max(own) / best] if own and best > 0 else []
+    return 1 - min(shares) if shares else None
 
 
 @_harm
@@ -270,9 +273,12 @@ def _entropy_collapse(run: RunRecord) -> float | None:
     entropy, alike, success = run.ends("entropy"), run.ends("frac_reward_zero_std"), run.ends("success")
     if entropy is None or alike is None or success is None:
         return None
+    if success[1] >= 0.8:
+        return 0.0
+    if run.number("entropy_coef") < 0 and entropy[1] < 0.5 * entropy[0]:
+        return max(0.7, alike[1])
     falls = entropy[1] < 0.35 * entropy[0] and success[1] <= success[0] + 0.02
-    low = falls or entropy[1] < 0.05 or run.number("temperature", 1.0) < 0.3
-    return alike[1] if low and success[1] < 0.8 else 0.0
+    return alike[1] if falls or entropy[1] < 0.05 or run.number("temperature", 1.0) < 0.3 else 0.0
 
 
 @_harm
@@ -289,7 +295,8 @@ def _prompt_collapse(run: RunRecord) -> float | None:
     known, entropy = run.ends("prompt_information"), run.ends("entropy")
     if known is None or entropy is None:
         return None
-    return 1 - known[1] / known[0] if known[0] > 0.05 and entropy[1] > 0.3 else 0.0
+    bonus = run.number("entropy_coef") >= 0.05  # it makes a policy random, which then reads no prompts either
+    return 1 - known[1] / known[0] if known[0] > 0.05 and entropy[1] > 0.3 and not bonus else 0.0
 
 
 @_harm

@@ -137,10 +137,13 @@ class RunRecord:
         return bool(settings.get("outcome", "success") == "return" or self.settings.get("reward") == "structure")
 
     @property
-    def cosines(self) -> dict[str, float]:
-        """The cosines with the exact gradient of the credit functions of the audit."""
+    def cosines(self) -> dict[str, dict[str, float]]:
+        """The cosines of the audit's credit functions with the exact gradient: for one group, and for many."""
         rows = self.audit["credit"] if self.audit else ()
-        return {row["name"]: float(row["one"]["value"]) for row in rows if row.get("one")}
+        return {
+            "one group": {row["name"]: float(row["one"]["value"]) for row in rows if row.get("one")},
+            "many groups": {row["name"]: float(row["many"]) for row in rows if row.get("many") is not None},
+        }
 
     @property
     def differences(self) -> list[str]:
@@ -259,7 +262,10 @@ def _evidence(run: RunRecord, cause: Cause) -> list[str]:
     if (tested := run.evaluated("after", "success")) is not None and cause.name in ("too_easy", "few_tasks"):
         told.append(f"success {tested:.1%} on test tasks")
     if cause.name == "audit":
-        told += [f"cosine of {name} {value:.2f}" for name, value in run.cosines.items()]
+        told += [
+            f"cosine for {what}: " + ", ".join(f"{name} {value:.2f}" for name, value in cosines.items())
+            for what, cosines in run.cosines.items()
+        ]
     if cause.name == "evaluation":
         told += run.differences
     for name in cause.reads:

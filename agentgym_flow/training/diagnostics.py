@@ -84,8 +84,8 @@ def credit_metrics(
     outcomes, and `credit/silent` the share of turns without an advantage in groups whose attempts differ in what is
     compared (`outcome`). Of the turns after the first ones, `states/shared` is the share in whose state (state key)
     another turn of the group acted, too. Of those that repeat an action in a state, `states/conflicts` is the share
-    after which the policy saw something else than after the first one: 0 where a state key says all there is to know
-    and nothing is random. Metrics that no turn has a value for are left out.
+    that led to another state or observation than the first one: 0 where a state key says all there is to know and
+    nothing is random. Metrics that no turn has a value for are left out.
     """
     success, credit, silent = [], [], []
     shared, conflicts = [], []
@@ -99,15 +99,15 @@ def credit_metrics(
         if values.std() > 0:
             silent += [value == 0 for one in of_group for value in one]
         visits = Counter(turn.state_key for turn in group.turns)
-        seen: dict[tuple[str, str], str] = {}
+        seen: dict[tuple[str, str], tuple[str, str]] = {}
         for episode in group:
             turns = episode.turns_by(policy)
             shared += [visits[turn.state_key] > 1 for turn in turns[1:]]
             for turn in turns:
-                what = turn.state_key, turn.action
+                what, then = (turn.state_key, turn.action), (turn.next_state_key, turn.next_observation)
                 if what in seen:
-                    conflicts.append(seen[what] != turn.next_observation)
-                seen.setdefault(what, turn.next_observation)
+                    conflicts.append(seen[what] != then)
+                seen.setdefault(what, then)
     found = {
         "group_size": sum(map(len, groups)) / len(groups),
         "distinct_tasks": float(len({group.task_key for group in groups})),

@@ -208,11 +208,11 @@ def test_an_evaluation_of_something_else_is_named(folder: Path) -> None:
 
 
 def test_credit_that_an_audit_rejects_is_named(folder: Path) -> None:
-    rows = [{"name": name, "one": {"value": value}} for name, value in (("grpo", 0.1), ("gagpo", 0.6))]
+    rows = [{"name": name, "one": {"value": value}, "many": 0.5} for name, value in (("grpo", 0.1), ("gagpo", 0.6))]
     (folder / "audit.json").write_text(json.dumps({"schema": "agentgym_flow.credit_audit/1", "credit": rows}))
     found = explain(RunRecord.read(folder, audit=folder / "audit.json")).findings
     assert [one.cause for one in found] == ["audit", "small_steps"]
-    assert "cosine of gagpo 0.60" in found[0].evidence
+    assert found[0].evidence[0] == "cosine for one group: grpo 0.10, gagpo 0.60"
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
