@@ -61,7 +61,9 @@ def run(make_trainer: Trainers, warm: tuple[Any, Any]) -> Trainers:
     """Makes a trainer whose policy acts; it trains on one batch."""
 
     def make(**settings: Any) -> AgentTrainer:
-        return make_trainer(**{"model": warm, "credit": "grpo", **settings})
+        return make_trainer(
+            **{"model": warm, "credit": "grpo", "learning_rate": 2e-4, "muon_learning_rate": 1e-3, **settings}
+        )
 
     return make
 
