@@ -216,14 +216,17 @@ def _schedule(run: RunRecord) -> float | None:
     return 0.0 if warms_up else 1 - max(rates) / wanted if wanted else 1.0
 
 
+def _is_adapter(run: RunRecord) -> bool:
+    return bool(run.settings.get("lora")) or (Path(str(run.settings.get("model"))) / "adapter_config.json").exists()
+
+
 @_harm
 def _frozen(run: RunRecord) -> float | None:
     changed, trained = run.values("weights/changed"), run.mean("weights/trained")
     if not changed or trained is None:
         return None
-    is_adapter = run.settings.get("lora") or (Path(str(run.settings.get("model"))) / "adapter_config.json").exists()
     still = float(max(changed) < 0.01 and not run.mean("weights/half"))
-    return max(still, 0.0 if is_adapter else 1 - trained)
+    return max(still, 0.0 if _is_adapter(run) else 1 - trained)
 
 
 @_harm
@@ -255,7 +258,8 @@ def _not_a_number(run: RunRecord) -> bool:
 def _large_steps(run: RunRecord) -> float | None:
     if _not_a_number(run):
         return 1.0
-    step, clipped = run.values("weights/step"), run.mean("clip_fraction")
+    # Half of the weights of new adapters are 0, so their first steps are large by any measure.
+    step, clipped = [] if _is_adapter(run) else run.values("weights/step"), run.mean("clip_fraction")
     clipped = run.mean("clip_ratio/region_mean") if clipped is None else clipped
     if not step and clipped is None:
         return None

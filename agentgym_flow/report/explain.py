@@ -209,7 +209,7 @@ class Cause(NamedTuple):
     needs: str = ""
 
 
-class Finding(NamedTuple):
+class FoundCause(NamedTuple):
     """A cause that is at work, with its evidence and the setting to change."""
 
     cause: str
@@ -222,7 +222,7 @@ class Finding(NamedTuple):
 class Explanation(NamedTuple):
     """What holds a run back, worst first; and the causes that could not be judged, with what is missing."""
 
-    findings: list[Finding]
+    findings: list[FoundCause]
     not_judged: dict[str, str]
 
 
@@ -241,7 +241,7 @@ def explain(run: RunRecord) -> Explanation:
         if harm is None:
             not_judged[cause.name] = cause.needs or ", ".join(sorted(run.missing)) or "too few updates"
         elif harm >= cause.threshold:
-            findings.append(Finding(cause.name, cause.about, min(1.0, harm), _evidence(run, cause), cause.change))
+            findings.append(FoundCause(cause.name, cause.about, min(1.0, harm), _evidence(run, cause), cause.change))
     findings.sort(key=lambda one: one.harm < SEVERE)
     return Explanation(findings, not_judged)
 
