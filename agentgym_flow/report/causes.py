@@ -38,6 +38,8 @@ def _harm(function: Harm) -> Harm:
 
 @_harm
 def _lost(run: RunRecord) -> float | None:
+    if "raised in all" in str(run.summary.get("error", "")):  # the trainer ends a run without any episode
+        return 1.0
     lost, played = run.values("lost_episodes"), run.values("episodes")
     return lost[-1] / max(1.0, played[-1]) if lost and played else None
 
@@ -113,16 +115,20 @@ def _lone(run: RunRecord) -> float | None:
 
 @_harm
 def _few_tasks(run: RunRecord) -> float | None:
-    late, tested = run.ends("success"), run.evaluated("after", "success")
+    trained, tested = run.ends("success"), run.evaluated("after", "success")
+    before = run.evaluated("before", "success")
     if tested is None:
         tested = next(iter(run.values("valid_success")[-1:]), None)
-    if late is None or tested is None:
+    if trained is None or tested is None:
         return None
     different, groups = run.mean("distinct_tasks"), run.number("groups_per_batch", 1.0)
     passes = max(run.values("epoch"), default=0.0)
     if different is not None and different < 0.9 * groups:
         passes = max(run.values("batches"), default=0.0) * groups / different
-    return late[1] - tested if passes >= 5 else 0.0
+    more = (
+        0.0 if before is None else trained[1] - trained[0] - (tested - before)
+    )  # learnt in training, and not in tests
+    return max(trained[1] - tested, more) if passes >= 5 else 0.0
 
 
 @_harm
@@ -202,7 +208,8 @@ def _drift(run: RunRecord) -> float | None:
 
 @_harm
 def _failed(run: RunRecord) -> float | None:
-    return float(run.summary.get("status") == "failed" and not _not_a_number(run))
+    known = _not_a_number(run) or _lost(run) == 1
+    return float(run.summary.get("status") == "failed" and not known)
 
 
 @_harm

@@ -249,7 +249,7 @@ def explain(run: RunRecord) -> Explanation:
 def _evidence(run: RunRecord, cause: Cause) -> list[str]:
     """Return the figures behind a cause: metrics with the updates at which they were read, settings and others."""
     told = []
-    if cause.name in ("failed", "large_steps") and "error" in run.summary:
+    if cause.name in ("lost", "failed", "large_steps") and "error" in run.summary:
         told.append(str(run.summary["error"]))
     if cause.name in ("truncated", "too_hard") and run.expert is not None:
         success, steps, budget = run.expert

@@ -15,8 +15,9 @@ import yaml
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
+from agentgym_flow.envs.sokoban.env import SokobanEnv
 from agentgym_flow.episodes import Group
-from agentgym_flow.errors import BadData
+from agentgym_flow.errors import BadData, TrainingFailed
 from agentgym_flow.report.causes import HARMS
 from agentgym_flow.report.explain import Expert, RunRecord, causes, explain
 from agentgym_flow.rewards.credit import CREDIT
@@ -153,6 +154,17 @@ def test_a_frozen_model_is_named(run: Trainers, warm: tuple[Any, Any]) -> None:
     for name, parameter in warm[0].named_parameters():
         parameter.requires_grad_("ln" in name)
     assert first_cause(run(muon_learning_rate=None)) == "frozen"
+
+
+def test_a_run_that_ended_with_an_error_is_explained_by_it(run: Trainers, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = run()
+    monkeypatch.setattr(SokobanEnv, "_apply", lambda *_: 1 / 0)
+    with pytest.raises(TrainingFailed) as failed:
+        trainer.train()
+    record = record_of(trainer)
+    for error, cause in ((str(failed.value), "lost"), ("the loss is nan at step 1", "large_steps"), ("disk", "failed")):
+        [found] = explain(replace(record, summary={"status": "failed", "error": error})).findings
+        assert (found.cause, found.evidence[0]) == (cause, error)
 
 
 def test_a_budget_that_is_too_short_is_told_from_tasks_that_are_too_hard(run: Trainers) -> None:
