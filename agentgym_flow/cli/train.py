@@ -6,17 +6,21 @@ import inspect
 import json
 import os
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from agentgym_flow.cli.console import new_table, note, printed, say, show_table, stdout
+from agentgym_flow.cli.console import new_table, note, printed, say, show_facts, show_table, stdout
 from agentgym_flow.cli.options import EnvArgs, Force, command
 from agentgym_flow.envs import text_arguments
-from agentgym_flow.errors import BadSetting
+from agentgym_flow.errors import AgentGymFlowError, BadSetting
+from agentgym_flow.play import evaluate
+from agentgym_flow.policies import ExpertPolicy
+from agentgym_flow.report.explain import Expert, RunRecord
+from agentgym_flow.report.explain import explain as explanation_of
 
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Click settings that let the command pass on options that it does not define."""
@@ -66,6 +70,56 @@ def _show_settings(settings: list[str], everything: bool) -> None:
         if not name.startswith("_"):
             table.add_row(name, printed(f"{values[name]}"), MAIN_SETTINGS.get(name, ""))
     show_table(table)
+
+
+def explain(
+    run: Annotated[Path, typer.Argument(metavar="RUN", file_okay=False)],
+    evaluation: Annotated[Path | None, typer.Option(metavar="LOG", dir_okay=False)] = None,
+    audit: Annotated[Path | None, typer.Option(metavar="FILE", dir_okay=False)] = None,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Say what holds a training run back, worst first, with the evidence and the setting to change.
+
+    Reads the run's settings, metrics, warm start and evaluations, whether it is finished or not. It does not guess:
+    what it cannot judge, it names. Exits with status 0 if nothing was found, and with 1 otherwise.
+
+    Options:
+        run: The folder of a run.
+        evaluation: The episode log of another evaluation, to compare its settings with those of the run's own.
+        audit: The audit.json of `agentgym-flow credit audit`, to compare the run's credit function with others.
+        as_json: Print the result as JSON.
+    """
+    record = RunRecord.read(run, log=evaluation, audit=audit)
+    if (record.mean("truncated") or 0.0) >= 0.5 or (record.mean("success") or 0.0) <= 0.05:
+        record = replace(record, expert=_expert(record))
+    findings, not_judged = explanation_of(record)
+    if as_json:
+        told = {"findings": [one._asdict() for one in findings], "not_judged": not_judged}
+        typer.echo(json.dumps(told, indent=1, allow_nan=False))
+    else:
+        steps = record.values("step")
+        say(f"{run.name}: {steps[-1]:.0f} updates" if steps else f"{run.name}: no update is recorded")
+        for number, one in enumerate(findings, 1):
+            say(f"\n{number}. {one.about} ({one.cause})")
+            show_facts({"evidence": "\n".join(one.evidence), "change": one.change})
+        if not findings:
+            say("Nothing was found that holds learning back.")
+        if not_judged:
+            say("\nNot judged, for lack of:")
+            show_facts(not_judged)
+    raise typer.Exit(int(bool(findings)))
+
+
+def _expert(record: RunRecord) -> Expert | None:
+    """Play ten training tasks with the expert; None if there is none, or the environment cannot be made."""
+    settings = dict(record.settings.get("env_kwargs") or {})
+    try:
+        found, episodes = evaluate(
+            ExpertPolicy(), str(record.settings.get("env_id")), split="train", num_episodes=10, env_kwargs=settings
+        )
+    except (AgentGymFlowError, OSError):
+        return None
+    return Expert(found.success, found.mean_length, episodes[0].max_steps)
 
 
 def export(

@@ -261,16 +261,35 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
         few = scoring.is_small(self.model, input_ids.numel()) and not self.shares
         # Under ZeRO-3 all processes must use the output layer equally often, and they have unequal numbers of tiles.
         if kwargs.get("compute_aux_loss") or few or is_deepspeed_zero3_enabled():
-            return super()._get_per_token_logps_and_entropies(  # type: ignore[no-any-return]
+            found: tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+            found = super()._get_per_token_logps_and_entropies(
                 model, input_ids, attention_mask, logits_to_keep, *args, **kwargs
             )
+            self._compare_with_sampling(found[0])
+            return found
         with self.accelerator.autocast():
             scores = scoring.sampled_scores(model, self._scored, self.temperature, share=self.shares)
         if self.shares:
             counts = attention_mask.new_tensor([scores.positions, int(attention_mask.sum())])
             computed, tokens = self.accelerator.reduce(counts, reduction="sum").tolist()
             self.record({"shared": 1 - computed / tokens})
+        self._compare_with_sampling(scores.logprobs)
         return scores.logprobs, scores.entropies, None
+
+    def _compare_with_sampling(self, logprobs: torch.Tensor) -> None:
+        batch = self._scored
+        there = (batch["completion_mask"] * batch["tool_mask"]) > 0
+        with torch.no_grad():
+            apart = (logprobs - batch["old_per_token_logps"]).abs()[there]
+        self.record_gap(apart.mean())
+
+    def record_gap(self, gap: torch.Tensor) -> None:
+        """Record how far the log-probabilities of tokens are from those of sampling, before the batch changes weights.
+
+        `gap` is the mean absolute difference in nats; NaN without tokens.
+        """
+        if self.state.global_step % max(1, int(self.args.steps_per_batch)) == 0 and torch.isfinite(gap):
+            self.record({"sampling_gap": float(gap)})
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, torch.Tensor]:
         inputs: dict[str, torch.Tensor] = super()._prepare_inputs(generation_batch)

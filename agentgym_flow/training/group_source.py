@@ -385,6 +385,8 @@ def outcome_metrics(
     variance, and of completions, the answers of single turns, `completions/mean_length` is the number of tokens and
     `completions/clipped_ratio` the fraction that was cut at `max_completion_length`.
 
+    `truncated` is the fraction of episodes that the step budget ended without success.
+
     `invalid_actions` is the fraction of turns whose action the environment rejected, `invalid_penalty` the mean penalty
     of a turn for answers that are not `is_valid`, and `out_of_context` the fraction of episodes that ended because they
     no longer fitted into the model's context.
@@ -408,6 +410,7 @@ def outcome_metrics(
         "success": sum(episode.success for episode in episodes) / len(episodes),
         "return": sum(episode.total_reward for episode in episodes) / len(episodes),
         "length": len(turns) / len(episodes),
+        "truncated": sum(episode.truncated and not episode.success for episode in episodes) / len(episodes),
         "invalid_actions": invalid,
         "invalid_penalty": invalid_action_penalty * penalised,
         "completions/mean_length": sum(len(turn.output.completion_ids or ()) for turn in turns) / max(1, len(turns)),

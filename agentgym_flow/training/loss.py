@@ -37,6 +37,7 @@ class MergedLoss(NamedTuple):
         clipped_low: the sum of absolute advantages whose gradient was clipped at the lower bound.
         clipped_high: the same at the upper bound.
         total: the sum of absolute advantages.
+        apart: the absolute differences of the log-probabilities from those of sampling, summed over turns.
     """
 
     policy: torch.Tensor
@@ -46,6 +47,7 @@ class MergedLoss(NamedTuple):
     clipped_low: torch.Tensor
     clipped_high: torch.Tensor
     total: torch.Tensor
+    apart: torch.Tensor
 
     def metrics(self, summed: Callable[[torch.Tensor], list[float]], *, kl: bool) -> dict[str, float]:
         """Return means over the turns of all processes; nothing without turns.
@@ -102,9 +104,11 @@ def merged_loss(
     with torch.no_grad():
         low, high = -negative[ratio < 1 - epsilon_low].sum(), positive[ratio > 1 + epsilon_high].sum()
         total = positive.sum() - negative.sum()
+        apart = (ratio.log().abs() * weights).sum()
     turns_at = weights.sum(-1)
+    turns = turns_at.sum()
     return MergedLoss(
-        -objective.sum(), (entropy * turns_at).sum(), (kl * weights).sum(), turns_at.sum(), low, high, total
+        -objective.sum(), (entropy * turns_at).sum(), (kl * weights).sum(), turns, low, high, total, apart
     )
 
 

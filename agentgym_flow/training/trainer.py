@@ -37,6 +37,7 @@ from agentgym_flow.training._trl import RowTrainer, UpdateClock
 from agentgym_flow.training.config import AgentConfig, check_device, check_environment, check_source
 from agentgym_flow.training.config_file import lasting_settings
 from agentgym_flow.training.conversation import checked_date, reads_clock, write_date, write_settings
+from agentgym_flow.training.diagnostics import WeightWatch, credit_metrics
 from agentgym_flow.training.group_source import (
     GroupSource,
     OwnRollout,
@@ -185,7 +186,7 @@ class AgentTrainer(RowTrainer):
             processes=processes,
             processing_class=tokenizer,
             train_dataset=rows_of_trl,
-            callbacks=[*callbacks, self._clock],
+            callbacks=[*callbacks, self._clock, WeightWatch(self.record)],
             optimizers=(muon_of(model, args), None),
         )
         # Whether passes may be split by length: several processes must make equal numbers of them.
@@ -345,6 +346,7 @@ class AgentTrainer(RowTrainer):
             is_valid=is_valid,
             policy=self.acts_as,
         )
+        figures |= credit_metrics(self.groups, credit, self.args.outcome, self.acts_as)
         self.record({"time/credit": done - scoring, **counts, **taken.metrics, **figures, **mismatch, **measured})
         return batch
 
@@ -512,6 +514,7 @@ class AgentTrainer(RowTrainer):
                 by_length=self._alone,
             )
         self.record(sums.metrics(self._over_processes, kl=self.reference is not None))
+        self.record_gap(sums.apart / sums.turns)
         # The turns of the batch, divided among processes and optimizer steps (TRL's "dapo").
         share = self.current_gradient_accumulation_steps / args.steps_per_generation / self.accelerator.num_processes
         turns_per_step = batch["num_items_in_batch"].clamp(min=1.0) * share

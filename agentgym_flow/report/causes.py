@@ -1,0 +1,315 @@
+"""How much harm each cause of a run that does not learn does, computed from what its folder holds.
+
+The function of a cause returns its harm, in [0, 1]: about the share of the learning signal that is lost; None if it
+cannot be judged. `causes.toml` says what a cause means, and from which harm on it is reported.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agentgym_flow.report.explain import RunRecord
+
+SEVERE = 0.5
+"""The harm from which a cause is listed before all lesser ones."""
+
+BY_STATE = frozenset({"gigpo", "rewardflow", "graphgpo", "g2po", "gagpo", "hgpo"})
+"""Credit functions that compare turns by their state keys."""
+
+PARTS = ("sampled", "greedy")
+"""The two parts of an evaluation."""
+
+# ---------------------------------------------------------------- how much harm a cause does; None: it cannot be judged
+Harm = Callable[["RunRecord"], float | None]
+
+HARMS: dict[str, Harm] = {}
+"""Cause -> the function that computes its harm."""
+
+
+def _harm(function: Harm) -> Harm:
+    HARMS[function.__name__.removeprefix("_")] = function
+    return function
+
+
+@_harm
+def _lost(run: RunRecord) -> float | None:
+    if "raised in all" in str(run.summary.get("error", "")):  # the trainer ends a run without any episode
+        return 1.0
+    lost, played = run.values("lost_episodes"), run.values("episodes")
+    return lost[-1] / max(1.0, played[-1]) if lost and played else None
+
+
+@_harm
+def _temperature(run: RunRecord) -> float | None:
+    if run.number("temperature", 1.0) < 1.5:
+        return 0.0
+    pairs = [[run.evaluated("before", name, part) for part in PARTS] for name in ("success", "invalid_rate")]
+    gaps = [abs(sampled - greedy) for sampled, greedy in pairs if sampled is not None and greedy is not None]
+    return max([*gaps, run.mean("invalid_actions") or 0.0])
+
+
+@_harm
+def _cut(run: RunRecord) -> float | None:
+    cut, invalid, entropy = (run.mean(name) for name in ("completions/clipped_ratio", "invalid_actions", "entropy"))
+    if cut is None or invalid is None:
+        return None
+    knows_what_to_write = entropy is None or entropy < 3  # random text has no end that could be cut
+    return min(cut, invalid) if knows_what_to_write else 0.0
+
+
+@_harm
+def _out_of_context(run: RunRecord) -> float | None:
+    return run.mean("out_of_context")
+
+
+@_harm
+def _warm_start(run: RunRecord) -> float | None:
+    losses = list(run.cloned["losses"]) if run.cloned else []
+    if not losses:
+        return 0.0
+    few = max(1, len(losses) // 10)
+    fell = 1 - sum(losses[-few:]) / max(1e-9, sum(losses[:few]))
+    success = run.values("success")[:1]
+    helpless = max(
+        [*run.values("invalid_actions")[:1], *(1 - value for value in success if value < 0.05)], default=None
+    )
+    return helpless if fell < 0.2 else 0.0
+
+
+@_harm
+def _unparsed(run: RunRecord) -> float | None:
+    invalid = run.mean("invalid_actions")
+    first, last = run.ends("invalid_actions") or (invalid, invalid)
+    if first is None or last is None:
+        return None
+    return first if first >= SEVERE else min(last, 0.99 * SEVERE)  # what only becomes so has another cause
+
+
+@_harm
+def _stops_early(run: RunRecord) -> float | None:
+    length, success = run.values("length")[:1], run.values("success")[:1]
+    usual, before = (run.evaluated("before", name) for name in ("mean_length", "success"))
+    if not run.settings.get("stop_when") or not length or not usual or before is None:
+        return 0.0
+    return max(0.0, 1 - length[0] / usual) if success[0] < 0.7 * before else 0.0
+
+
+@_harm
+def _truncated(run: RunRecord) -> float | None:
+    share, success = run.mean("truncated"), run.mean("success")
+    if share is None or success is None or (run.expert is None and max(share, 1 - success) >= SEVERE):
+        return None
+    return min(share if success > 0.05 else 1.0, 1 - run.expert.success) if run.expert is not None else 0.0
+
+
+@_harm
+def _lone(run: RunRecord) -> float | None:
+    size = run.mean("group_size")
+    return None if size is None else max(0.0, 2 - size)
+
+
+@_harm
+def _few_tasks(run: RunRecord) -> float | None:
+    trained, tested = run.ends("success"), run.evaluated("after", "success")
+    before = run.evaluated("before", "success")
+    if tested is None:
+        tested = next(iter(run.values("valid_success")[-1:]), None)
+    if trained is None or tested is None:
+        return None
+    different, groups = run.mean("distinct_tasks"), run.number("groups_per_batch", 1.0)
+    passes = max(run.values("epoch"), default=0.0)
+    if different is not None and different < 0.9 * groups:
+        passes = max(run.values("batches"), default=0.0) * groups / different
+    more = (
+        0.0 if before is None else trained[1] - trained[0] - (tested - before)
+    )  # learnt in training, and not in tests
+    return max(trained[1] - tested, more) if passes >= 5 else 0.0
+
+
+@_harm
+def _too_hard(run: RunRecord) -> float | None:
+    alike, success = run.mean("frac_reward_zero_std"), run.mean("success")
+    return alike if alike is None or success is None or success <= 0.05 else 0.0
+
+
+@_harm
+def _too_easy(run: RunRecord) -> float | None:
+    alike, success = run.mean("frac_reward_zero_std"), run.mean("success")
+    if alike is None or success is None:
+        return None
+    further = [one for moment in ("before", "after") for one in run.part(moment, "also_on").values()]
+    goals = [float(one["success"]) for one in (*further, run.part("after", "sampled")) if "success" in one]
+    return alike if success >= 0.8 and min(goals, default=1.0) < success - 0.25 else 0.0
+
+
+def _disagreement(run: RunRecord) -> float | None:
+    agreement, silent = run.mean("credit/agreement"), run.mean("credit/silent")
+    if agreement is None and silent is None:
+        return None
+    nothing = silent is not None and silent >= 0.9  # a half is usual where turns are compared by state
+    return max(0.0 if agreement is None else (1 - agreement) / 2, float(nothing))
+
+
+@_harm
+def _reward(run: RunRecord) -> float | None:
+    return _disagreement(run) if run.compares_returns else 0.0
+
+
+@_harm
+def _credit(run: RunRecord) -> float | None:
+    return 0.0 if run.compares_returns else _disagreement(run)
+
+
+@_harm
+def _key_merges(run: RunRecord) -> float | None:
+    return run.mean("states/conflicts") if run.settings.get("credit") in BY_STATE else 0.0
+
+
+@_harm
+def _key_splits(run: RunRecord) -> float | None:
+    if run.settings.get("credit") not in BY_STATE:
+        return 0.0
+    shared = run.mean("states/shared")
+    return None if shared is None else 1 - shared
+
+
+@_harm
+def _audit(run: RunRecord) -> float | None:
+    credit, shares = str(run.settings.get("credit")), []
+    for cosines in run.cosines.values():
+        best = max(cosines.values(), default=0.0)
+        own = [value for name, value in cosines.items() if name.partition("{")[0] == credit]
+        shares += [max(own) / best] if own and best > 0 else []
+    return 1 - min(shares) if shares else None
+
+
+@_harm
+def _stale(run: RunRecord) -> float | None:
+    if not any(run.values("staleness_max")):
+        return 0.0
+    gap, size = run.ends("sampling_gap"), run.ends("importance/effective_sample_size")
+    return None if gap is None else 1 - size[1] if size else min(1.0, 4 * gap[1])
+
+
+@_harm
+def _drift(run: RunRecord) -> float | None:
+    if any(run.values("staleness_max")):
+        return 0.0
+    gap, kl = run.mean("sampling_gap"), run.mean("importance/kl")
+    # Without a correction, sampler and trainer are one program in float32, so their difference is rounding, about 1e-7.
+    is_exact = "staleness" not in run.metrics and not run.number("lora_dropout")
+    return None if gap is None and kl is None else min(1.0, (50 if is_exact else 5) * (gap or 0.0) + 20 * (kl or 0.0))
+
+
+@_harm
+def _failed(run: RunRecord) -> float | None:
+    known = _not_a_number(run) or _lost(run) == 1
+    return float(run.summary.get("status") == "failed" and not known)
+
+
+@_harm
+def _schedule(run: RunRecord) -> float | None:
+    steps, rates = run.values("step"), run.values("learning_rate")
+    if not rates:
+        return None
+    total, muon = run.number("max_steps", 1.0), run.settings.get("muon_learning_rate")
+    wanted = run.number("learning_rate") if muon is None else float(muon)
+    warms_up = steps[-1] < 0.5 * total and run.number("warmup_steps") < 0.5 * total
+    return 0.0 if warms_up else 1 - max(rates) / wanted if wanted else 1.0
+
+
+def _is_adapter(run: RunRecord) -> bool:
+    return bool(run.settings.get("lora")) or (Path(str(run.settings.get("model"))) / "adapter_config.json").exists()
+
+
+@_harm
+def _frozen(run: RunRecord) -> float | None:
+    changed, trained = run.values("weights/changed"), run.mean("weights/trained")
+    if not changed or trained is None:
+        return None
+    still = float(max(changed) < 0.01 and not run.mean("weights/half"))
+    return max(still, 0.0 if _is_adapter(run) else 1 - trained)
+
+
+@_harm
+def _rounding(run: RunRecord) -> float | None:
+    changed, half = run.mean("weights/changed"), run.mean("weights/half")
+    return None if changed is None else (1 - changed) * (half or 0.0)
+
+
+@_harm
+def _grad_clip(run: RunRecord) -> float | None:
+    norm, step, limit = run.mean("grad_norm"), run.values("weights/step"), run.number("max_grad_norm")
+    if norm is None or not step:
+        return None
+    return 1 - 20 * limit / norm if limit and norm > 20 * limit and max(step) < 1e-4 else 0.0
+
+
+@_harm
+def _small_steps(run: RunRecord) -> float | None:
+    step = run.values("weights/step")
+    return float(max(step) < 3e-6) if step else None
+
+
+def _not_a_number(run: RunRecord) -> bool:
+    said = re.search(r"the loss is (nan|-?inf)", str(run.summary.get("error", "")))
+    return bool(said) or any(math.isnan(one) for name in ("loss", "grad_norm") for _, one in run.metrics.get(name, ()))
+
+
+@_harm
+def _large_steps(run: RunRecord) -> float | None:
+    if _not_a_number(run):
+        return 1.0
+    # Half of the weights of new adapters are 0, so their first steps are large by any measure.
+    step, clipped = [] if _is_adapter(run) else run.values("weights/step"), run.mean("clip_fraction")
+    clipped = run.mean("clip_ratio/region_mean") if clipped is None else clipped
+    if not step and clipped is None:
+        return None
+    return max(min(1.0, 5 * max(step, default=0.0)), min(1.0, 2 * (clipped or 0.0)))
+
+
+@_harm
+def _kl(run: RunRecord) -> float | None:
+    kl = run.mean("kl") if run.number("beta") else 0.0
+    return None if kl is None else float(run.number("beta") >= 0.5 and kl < 0.1)
+
+
+@_harm
+def _entropy_collapse(run: RunRecord) -> float | None:
+    entropy, alike, success = run.ends("entropy"), run.ends("frac_reward_zero_std"), run.ends("success")
+    if entropy is None or alike is None or success is None:
+        return None
+    if success[1] >= 0.8:
+        return 0.0
+    if run.number("entropy_coef") < 0 and entropy[1] < 0.5 * entropy[0]:
+        return max(0.7, alike[1])
+    falls = entropy[1] < 0.35 * entropy[0] and success[1] <= success[0] + 0.02
+    return alike[1] if falls or entropy[1] < 0.05 or run.number("temperature", 1.0) < 0.3 else 0.0
+
+
+@_harm
+def _entropy_rises(run: RunRecord) -> float | None:
+    entropy, success = run.ends("entropy"), run.ends("success")
+    if entropy is None or success is None:
+        return None
+    more = entropy[1] - entropy[0]
+    return min(1.0, more / entropy[0]) if more > 0.3 and success[1] <= success[0] + 0.02 else 0.0
+
+
+@_harm
+def _prompt_collapse(run: RunRecord) -> float | None:
+    known, entropy = run.ends("prompt_information"), run.ends("entropy")
+    if known is None or entropy is None:
+        return None
+    bonus = run.number("entropy_coef") >= 0.05  # it makes a policy random, which then reads no prompts either
+    return 1 - known[1] / known[0] if known[0] > 0.05 and entropy[1] > 0.3 and not bonus else 0.0
+
+
+@_harm
+def _evaluation(run: RunRecord) -> float | None:
+    return None if run.other is None or run.own is None else float(bool(run.differences))
