@@ -159,9 +159,9 @@ class TracedFlow(RemoteFlow):
             for stream, slots in _by_stream(held).items():
                 verdicts = [verdict.value for one, verdict in zip(held, answer, strict=True) if one.stream == stream]
                 used = [[one[:2] for one in commit.used] for commit in given["commits"] if commit.held.stream == stream]
-                versions = {"versions": used} if any(used) else {}
-                of = {"worker": given["worker"], "stream": stream, "slots": slots}
-                self._writer.write("commit", **of, verdicts=verdicts, **versions)
+                more: dict[str, Any] = {"versions": used} if any(used) else {}
+                more |= {"worker": given["worker"], "stream": stream, "slots": slots, "verdicts": verdicts}
+                self._writer.write("commit", **more)
         elif name == "renew":
             self._ended("expired", *answer)
         elif name == "fail":

@@ -18,9 +18,9 @@ from typer.testing import CliRunner, Result
 
 from agentgym_flow.cli import app
 from agentgym_flow.envs.sokoban.env import SokobanEnv
+from agentgym_flow.training.minibatch import FAILED_BATCH
 from agentgym_flow.training.models import save_model
 from agentgym_flow.training.tiny import tiny_model, word_tokenizer
-from agentgym_flow.training.trainer import FAILED_BATCH
 
 SMALL = {
     "env_kwargs": '{"size": 6, "max_steps": 8}',

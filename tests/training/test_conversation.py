@@ -32,12 +32,13 @@ from agentgym_flow.report.traces import traces
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.conversation import PROBE, Conversation
 from agentgym_flow.training.group_source import ended_alike
+from agentgym_flow.training.minibatch import FAILED_BATCH
 from agentgym_flow.training.policy import AsyncModelPolicy, ModelPolicy
 from agentgym_flow.training.reference import WEIGHTS
 from agentgym_flow.training.rows import TrainingRow, collate, rows
 from agentgym_flow.training.run_config import WarmStartConfig
 from agentgym_flow.training.tiny import word_tokenizer
-from agentgym_flow.training.trainer import FAILED_BATCH, AgentTrainer
+from agentgym_flow.training.trainer import AgentTrainer
 from agentgym_flow.training.warm_start import demonstrations, imitation_loss, warm_start
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"

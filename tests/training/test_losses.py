@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from agentgym_flow.errors import TrainingFailed
 from agentgym_flow.training.loss import PASS_COST, merged_loss, passes_by_length
+from agentgym_flow.training.minibatch import FAILED_BATCH
 from agentgym_flow.training.rows import TrainingRow, collate, collate_merged, merge, thin_rows
-from agentgym_flow.training.trainer import FAILED_BATCH, AgentTrainer
+from agentgym_flow.training.trainer import AgentTrainer
 
 LOW, HIGH, TEMPERATURE, ENTROPY, BETA = 0.2, 0.28, 0.7, 0.05, 0.1
 
