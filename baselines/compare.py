@@ -106,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--plan", type=Path, metavar="FILE.jsonl", help="seeds and tasks that --points would need")
     parser.add_argument("--points", type=float, default=2.0, help="the difference to plan for, in percentage points")
     parser.add_argument("--register", type=Path, metavar="FILE", help="write what --until-decided will compare")
+    parser.add_argument("--margin", type=float, default=0.0, help="of --register: points that may be lost, at --seeds")
     parser.add_argument("--until-decided", type=Path, metavar="FILE", help="run a registered comparison")
     parser.add_argument("--more", type=int, help="go on to this number of seeds after the last look, by the e-value")
     return parser
@@ -152,7 +153,7 @@ def until_decided(plan: Plan, options: argparse.Namespace, console: Console) -> 
     for seeds in ends:
         part = replace(plan, seeds=range(seeds), controls_too=False)
         raw = figures(part, run_missing(part, options.output, options.jobs, console), command, options.tuned)
-        found: Found = decide(differences(raw, registration), registration.looks)
+        found: Found = decide(differences(raw, registration), registration.looks, registration.margin)
         console.print(f"{registration.candidate} against {registration.reference}: {found}", soft_wrap=True)
         if found.verdict not in ("open", "undecided") or (found.verdict == "undecided" and seeds == ends[-1]):
             break
@@ -200,7 +201,7 @@ def _run(options: argparse.Namespace, console: Console) -> list[Path]:
         options.algos = f"{registered.reference},{registered.candidate}"
     plan = _plan(options)
     if options.register is not None:
-        registration = Registration.of(plan)
+        registration = Registration.of(plan, options.margin)
         registration.write(options.register)
         console.print(f"registered {registration.digest}", soft_wrap=True)
         return [options.register]

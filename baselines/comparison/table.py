@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from baselines.comparison.contrasts import (
@@ -112,6 +113,7 @@ def _head(raw: Raw) -> str:
             f"- registered on {header['registered_on']} before the first run (SHA-256 {header['registered'][:16]}): "
             f"**{header['decision']}**"
         )
+        facts.append(f"- of a training run, with continuations: {_played(raw)}")
     name = header["env_id"].partition("/")[2]
     command = f"```bash\n{header['command']}\n```"
     settings = SAME
@@ -121,6 +123,19 @@ def _head(raw: Raw) -> str:
     how_to_read = "\n\n".join([HOW_TO_READ, settings, *([NOT_TRAINED] if references else [])])
     note = f"**{header['note']}**\n\n" if "note" in header else ""
     return f"# {name}: estimators compared\n\n{note}{command}\n\n" + "\n".join(facts) + f"\n\n{how_to_read}\n"
+
+
+def _played(raw: Raw) -> str:
+    """Return the mean environment steps and generated tokens of every algorithm's runs, also as shares of the first."""
+    told, first = [], None
+    for algo in raw.header["algos"]:
+        runs = [outcome for outcome in raw.outcomes if outcome.name == algo]
+        both = fmean(run.curve[-1].env_steps for run in runs), fmean(run.tokens or 0 for run in runs)
+        first = first or both
+        parts = zip(both, first, ("environment steps", "generated tokens"), strict=True)
+        said = [f"{mean:,.0f} {of} ({mean / whole:.1%})" for mean, whole, of in parts if whole]
+        told.append(f"{algo} {' and '.join(said)}")
+    return ", ".join(told)
 
 
 def _also_chosen(raw: Raw) -> str:
