@@ -72,7 +72,8 @@ class Found(NamedTuple):
     def __str__(self) -> str:
         verdict, of = self.verdict, ""
         if self.margin:
-            verdict, of = verdict.replace("ahead", f"not {self.margin:g} points behind"), f" for {-self.margin:g} points"
+            verdict = verdict.replace("ahead", f"not {self.margin:g} points behind")
+            of = f" for {-self.margin:g} points"
         return (
             f"{verdict} after {self.seeds} seeds: {self.mean:+.2f} points, t{of} = {self.t:.2f}, "
             f"e-value {self.e_value:.3g} ({DECIDES:.0f} decides)"
@@ -164,7 +165,8 @@ class Registration:
         own = {name: dict(setting.own(name)) for name in plan.algos}
         shape = {"attempts": setting.num_generations, "tasks": setting.tasks, "batches": setting.batches}
         made_with = {"shared": setting.lasting, "own": own, "shape": shape}
-        day, looks, seeds = date.today().isoformat(), LOOKS, len(plan.seeds)
+        day, seeds = date.today().isoformat(), len(plan.seeds)
+        looks: Sequence[Look] = LOOKS
         if margin < 0 or (margin and seeds < 2):
             raise BadSetting("--margin is a number of percentage points, 0 or above, and needs two --seeds at least")
         if margin:

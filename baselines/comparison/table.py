@@ -17,7 +17,7 @@ from baselines.comparison.contrasts import (
     contrast,
 )
 from baselines.comparison.outcome import Raw
-from baselines.comparison.plan import CONTROLS, FIXED, FIXED_BY_TYPE, REFERENCES
+from baselines.comparison.plan import CONTROLS, FIXED, FIXED_BY_TYPE, HALF, REFERENCES
 from baselines.comparison.rows import (
     BASELINE,
     episodes_said,
@@ -117,6 +117,8 @@ def _head(raw: Raw) -> str:
     name = header["env_id"].partition("/")[2]
     command = f"```bash\n{header['command']}\n```"
     settings = SAME
+    if any(algo.endswith(HALF) for algo in header["algos"]):
+        settings += f" Rows that end in *{HALF}* have only the stated share of the batches, and schedules of that length."
     if "tuned" in header:
         also = _also_chosen(raw)
         settings = " ".join([TUNED.format(header["tuned"]), *([ALSO_CHOSEN.format(also)] if also else [])])
