@@ -118,7 +118,7 @@ def _head(raw: Raw) -> str:
     command = f"```bash\n{header['command']}\n```"
     settings = SAME
     if any(algo.endswith(HALF) for algo in header["algos"]):
-        settings += f" Rows that end in *{HALF}* have only the stated share of the batches, and schedules of that length."
+        settings += f" Rows that end in *{HALF}* have the stated share of the batches, with a schedule of that length."
     if "tuned" in header:
         also = _also_chosen(raw)
         settings = " ".join([TUNED.format(header["tuned"]), *([ALSO_CHOSEN.format(also)] if also else [])])
