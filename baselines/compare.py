@@ -21,6 +21,7 @@ Two algorithms can be compared until the order is decided, instead of with a num
     python -m baselines.compare --plan baselines/results/alfworld.jsonl   # how many seeds and tasks would find 2 points
     python -m baselines.compare --algos grpo,rewardflow --settings groups8 --register FILE   # before the first run
     python -m baselines.compare --until-decided FILE
+    python -m baselines.compare --decided baselines/registered   # the table of all that was registered
 
 See `comparison.decision` for the looks and their thresholds.
 """
@@ -44,6 +45,7 @@ from rich.table import Table
 from agentgym_flow._util.files import write_atomically
 from agentgym_flow.errors import BadSetting
 from baselines.comparison.command_line import check_at_least_one, exit_status_of, named, parser_of, stem_of
+from baselines.comparison.decided import decided_file, decided_table
 from baselines.comparison.decision import Components, Found, Registration, cheapest, decide, differences
 from baselines.comparison.outcome import Raw, read_raw, write_raw
 from baselines.comparison.plan import Plan, Setting, read_settings
@@ -108,6 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--register", type=Path, metavar="FILE", help="write what --until-decided will compare")
     parser.add_argument("--margin", type=float, default=0.0, help="of --register: points that may be lost, at --seeds")
     parser.add_argument("--until-decided", type=Path, metavar="FILE", help="run a registered comparison")
+    parser.add_argument("--decided", type=Path, metavar="FOLDER", help="print the table of the registrations in it")
     parser.add_argument("--more", type=int, help="go on to this number of seeds after the last look, by the e-value")
     return parser
 
@@ -158,8 +161,7 @@ def until_decided(plan: Plan, options: argparse.Namespace, console: Console) -> 
         if found.verdict not in ("open", "undecided") or (found.verdict == "undecided" and seeds == ends[-1]):
             break
     verdict = {"registered": registration.digest, "registered_on": registration.day, "decision": str(found)}
-    name = f"decided_{stem_of(plan.env_id)}_{registration.candidate}"
-    file = options.results / f"{name}.jsonl"
+    file = options.results / decided_file(registration)
     write_raw(file, Raw({**raw.header, **verdict}, raw.outcomes))
     return [file, *publish(read_raw(file), file.with_suffix(".md"))]
 
@@ -194,6 +196,9 @@ def _run(options: argparse.Namespace, console: Console) -> list[Path]:
         return publish(read_raw(options.remake), options.remake.with_suffix(".md"))
     if options.plan is not None:
         show_design(read_raw(options.plan), options.points, console)
+        return []
+    if options.decided is not None:
+        print(decided_table(options.decided, options.results))  # noqa: T201 - a console would wrap its rows
         return []
     if options.until_decided is not None:
         registered = Registration.read(options.until_decided)

@@ -127,14 +127,18 @@ def _head(raw: Raw) -> str:
     return f"# {name}: estimators compared\n\n{note}{command}\n\n" + "\n".join(facts) + f"\n\n{how_to_read}\n"
 
 
+def training_cost(raw: Raw, algo: str) -> tuple[float, float]:
+    """Return the mean environment steps and generated tokens of an algorithm's runs; 0 tokens if none were counted."""
+    runs = [outcome for outcome in raw.outcomes if outcome.name == algo]
+    return fmean(run.curve[-1].env_steps for run in runs), fmean(run.tokens or 0 for run in runs)
+
+
 def _played(raw: Raw) -> str:
-    """Return the mean environment steps and generated tokens of every algorithm's runs, also as shares of the first."""
-    told, first = [], None
-    for algo in raw.header["algos"]:
-        runs = [outcome for outcome in raw.outcomes if outcome.name == algo]
-        both = fmean(run.curve[-1].env_steps for run in runs), fmean(run.tokens or 0 for run in runs)
-        first = first or both
-        parts = zip(both, first, ("environment steps", "generated tokens"), strict=True)
+    """Describe the cost of training of every algorithm, also as shares of the first."""
+    first, *_ = costs = [training_cost(raw, algo) for algo in raw.header["algos"]]
+    told = []
+    for algo, cost in zip(raw.header["algos"], costs, strict=True):
+        parts = zip(cost, first, ("environment steps", "generated tokens"), strict=True)
         said = [f"{mean:,.0f} {of} ({mean / whole:.1%})" for mean, whole, of in parts if whole]
         told.append(f"{algo} {' and '.join(said)}")
     return ", ".join(told)

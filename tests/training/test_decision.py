@@ -19,8 +19,9 @@ from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.leaderboard.comparison import compare as compare_tables
 from agentgym_flow.leaderboard.comparison import pairs_e_value, tasks_to_decide
 from baselines import compare
+from baselines.comparison.decided import decided_table
 from baselines.comparison.decision import Components, Look, Registration, cheapest, decide, seeds_e_value
-from baselines.comparison.outcome import Outcome, Point, read_raw
+from baselines.comparison.outcome import Outcome, Point, read_raw, write_raw
 from baselines.comparison.plan import WARM_START, Cell, Plan, read_settings
 
 
@@ -214,9 +215,22 @@ def test_seeds_are_run_until_a_look_decides(
     assert raw.header["registered"] == Registration.read(file).digest == json.loads(file.read_text())["digest"]
     page = (tmp_path / "results" / "decided_sokoban_rewardflow.md").read_text("utf-8")
     assert raw.header["decision"] in page
+    row = decided_table(tmp_path, tmp_path / "results").splitlines()[-1]
+    assert f"| `rewardflow` is ahead of `grpo` | {raw.header['decision']} | {100 * gain:+.1f} [" in row
+    assert " | 100% | 0.0" in row
+    raw.header["registered"] = "another"
+    write_raw(tmp_path / "results" / "decided_sokoban_rewardflow.jsonl", raw)
+    with pytest.raises(BadData, match="is not of the registration"):
+        decided_table(tmp_path, tmp_path / "results")
     assert "grpo 300 environment steps (100.0%), rewardflow 300 environment steps (100.0%)" in page
     assert played == looks
     assert raw.header["decision"].startswith(f"{verdict} after {looks[-1]} seeds")
+
+
+def test_the_docs_have_the_table_of_all_registrations(root: Path) -> None:
+    table = decided_table(root / "baselines" / "registered", root / "baselines" / "results")
+    told = "make it with python -m baselines.compare --decided baselines/registered"
+    assert table in (root / "docs" / "results.md").read_text("utf-8"), told
 
 
 def test_a_design_is_shown_for_every_pair(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
