@@ -153,17 +153,19 @@ def until_decided(plan: Plan, options: argparse.Namespace, console: Console) -> 
             raise BadSetting(f"--more goes on after the last look, at {ends[-1]} seeds")
         ends += range(ends[-1] + 1, options.more + 1)
     command = f"python -m baselines.compare --until-decided {_from_here(options.until_decided)}"
+    file = options.results / decided_file(registration)
+    files: list[Path] = []
     for seeds in ends:
         part = replace(plan, seeds=range(seeds), controls_too=False)
         raw = figures(part, run_missing(part, options.output, options.jobs, console), command, options.tuned)
         found: Found = decide(differences(raw, registration), registration.looks, registration.margin)
         console.print(f"{registration.candidate} against {registration.reference}: {found}", soft_wrap=True)
-        if found.verdict not in ("open", "undecided") or (found.verdict == "undecided" and seeds == ends[-1]):
+        verdict = {"registered": registration.digest, "registered_on": registration.day, "decision": str(found)}
+        write_raw(file, Raw({**raw.header, **verdict}, raw.outcomes))  # also while it is open
+        files = [file, *publish(read_raw(file), file.with_suffix(".md"))]
+        if found.verdict not in ("open", "undecided"):
             break
-    verdict = {"registered": registration.digest, "registered_on": registration.day, "decision": str(found)}
-    file = options.results / decided_file(registration)
-    write_raw(file, Raw({**raw.header, **verdict}, raw.outcomes))
-    return [file, *publish(read_raw(file), file.with_suffix(".md"))]
+    return files
 
 
 def _plan(options: argparse.Namespace) -> Plan:

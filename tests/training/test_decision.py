@@ -196,6 +196,8 @@ def test_seeds_are_run_until_a_look_decides(
     played: list[int] = []
 
     def run_missing(plan: Plan, *_: Any) -> dict[Cell, Outcome]:
+        if played:
+            assert read_raw(tmp_path / "results" / "decided_sokoban_rewardflow.jsonl").header["decision"][:4] == "open"
         played.append(len(plan.seeds))
         cells = list(plan.cells())
         assert {cell.name for cell in cells} == {WARM_START, "grpo", "rewardflow"}  # no controls
