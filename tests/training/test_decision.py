@@ -91,7 +91,8 @@ def test_with_a_margin_the_lower_end_of_the_interval_decides() -> None:
     assert decide(differences, looks).verdict == "undecided"
     assert decide(differences, looks, -low - 0.01).verdict == "undecided"
     found = decide(differences, looks, 2.0)
-    assert (found.verdict, found.mean) == ("ahead", pytest.approx(-0.02))
+    assert found.verdict == "ahead"
+    assert found.mean == pytest.approx(-0.02)
     assert str(found).startswith("not 2 points behind after 5 seeds: -0.02 points, t for -2 points = ")
 
 
@@ -220,8 +221,8 @@ def test_seeds_are_run_until_a_look_decides(
     row = decided_table(tmp_path, tmp_path / "results").splitlines()[-1]
     assert f"| `rewardflow` is ahead of `grpo` | {raw.header['decision']} | {100 * gain:+.1f} [" in row
     assert " | 100% | 0.0" in row
-    raw.header["registered"] = "another"
-    write_raw(tmp_path / "results" / "decided_sokoban_rewardflow.jsonl", raw)
+    other = replace(raw, header={**raw.header, "registered": "another"})
+    write_raw(tmp_path / "results" / "decided_sokoban_rewardflow.jsonl", other)
     with pytest.raises(BadData, match="is not of the registration"):
         decided_table(tmp_path, tmp_path / "results")
     assert "grpo 300 environment steps (100.0%), rewardflow 300 environment steps (100.0%)" in page
