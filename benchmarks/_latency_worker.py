@@ -18,38 +18,65 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agentgym_flow.cli.dataflow import follow_trainer
+from agentgym_flow.dataflow import rollout
 from agentgym_flow.dataflow.network.client import HttpFlow, read_token
 from agentgym_flow.dataflow.records import Commit, CommitVerdict, Flow
-from agentgym_flow.dataflow.rollout import RolloutService, _Playing
+from agentgym_flow.dataflow.rollout import RolloutService, _EpisodePolicies, _Playing
 from agentgym_flow.errors import FlowDown
+from agentgym_flow.policies import PolicyInput, PolicyOutput
 
 Row = dict[str, Any]
 
 
 class LatencyService(RolloutService):
-    """A worker that sleeps before each episode, for a time from a lognormal distribution.
+    """A worker that sleeps in each episode, for a time from a lognormal distribution.
 
     Args:
         flow: the manager.
         median: the median of the distribution, in seconds.
         sigma: the standard deviation of the logarithm.
         slow: batches whose episodes take twice as long.
+        turns: the first turns among which the time is shared out, after their answers; 0: all of it is before turn 1.
         more: other arguments of `RolloutService`.
     """
 
-    def __init__(self, flow: Flow, *, median: float, sigma: float, slow: Container[int] = (), **more: Any) -> None:
+    def __init__(
+        self, flow: Flow, *, median: float, sigma: float, slow: Container[int] = (), turns: int = 0, **more: Any
+    ) -> None:
         super().__init__(flow, stay=True, **more)  # who started it ends it
-        self._median, self._sigma, self._slow = median, sigma, slow
+        self._median, self._sigma, self._slow, self._turns = median, sigma, slow, turns
+        if turns:
+            vars(rollout)["_EpisodePolicies"] = partial(_SlowPolicies, self)
 
-    async def _play(self, playing: _Playing) -> None:
+    def seconds(self, playing: _Playing) -> float:
+        """Return how long an episode takes."""
         draw = random.Random(repr(playing.lease.held)).gauss(0, self._sigma)
         slower = 2.0 if playing.lease.slot.batch in self._slow else 1.0
-        await asyncio.sleep(slower * self._median * math.exp(draw))
+        return slower * self._median * math.exp(draw)
+
+    async def _play(self, playing: _Playing) -> None:
+        if not self._turns:
+            await asyncio.sleep(self.seconds(playing))
         await super()._play(playing)
+
+
+class _SlowPolicies(_EpisodePolicies):
+    """Policies of an episode whose first turns take time, while their weights are in use."""
+
+    def __init__(self, service: LatencyService, playing: _Playing, *more: Any) -> None:
+        super().__init__(playing, *more)
+        self._pause, self._turns = service.seconds(playing) / service._turns, service._turns
+
+    async def respond(self, policy_input: PolicyInput) -> PolicyOutput:
+        output = await super().respond(policy_input)
+        if len(policy_input.episode.turns) < self._turns:
+            await asyncio.sleep(self._pause)
+        return output
 
 
 def latency_service(flow: Flow, name: str, options: Mapping[str, Any]) -> LatencyService:
@@ -156,13 +183,23 @@ def main() -> None:
     parser.add_argument("--num-envs", type=int, default=8)
     parser.add_argument("--median", type=float, default=1.0)
     parser.add_argument("--sigma", type=float, default=0.8)
+    parser.add_argument("--turns", type=int, default=0, help="see LatencyService")
+    parser.add_argument("--versions", type=int, default=2)
     parser.add_argument("--forge", type=float, default=0.0, help="the fraction of falsified episodes")
     parser.add_argument("--report", type=Path, default=Path("/dev/null"))
     chosen = parser.parse_args()
     flow = ForgingFlow(
         chosen.join, read_token(chosen.token_file), share=chosen.forge, report=chosen.report, deadline=300.0
     )
-    worker = LatencyService(flow, name=chosen.name, num_envs=chosen.num_envs, median=chosen.median, sigma=chosen.sigma)
+    worker = LatencyService(
+        flow,
+        name=chosen.name,
+        num_envs=chosen.num_envs,
+        versions=chosen.versions,
+        median=chosen.median,
+        sigma=chosen.sigma,
+        turns=chosen.turns,
+    )
     asked = []
 
     def leave(*_: object) -> None:

@@ -1,11 +1,14 @@
 """Training with given episode durations: how much time asynchrony saves, and how much learning it costs.
 
     python benchmarks/dataflow_study.py [--jobs 1] [--seeds 3] [--updates 48] [--median 0.4] [--output runs/study]
+    python benchmarks/dataflow_study.py --partial --groups 4 --updates 16 --median 8 --turns 4 --workers 2 --clone 100
 
 A tiny policy learns Sokoban (6x6, one box, three pushes) with RewardFlow: 16 tasks x 8 attempts per batch, 64 parallel
 episodes. The duration of an episode is lognormal (sigma 0.8, `--median` seconds) and depends only on its slot, so it is
-the same in all runs of a seed. All runs of a seed have the same initial weights, number of updates and settings.
-`MODES` lists the runs. In those with two policies, the policies act in turn, each with its own trainer.
+the same in all runs of a seed. It passes before the first turn, or in the first `--turns` turns. All runs of a seed
+have the same initial weights, number of updates and settings. `MODES` lists the runs. In those with two policies, the
+policies act in turn, each with its own trainer. `--partial` has those of `PARTIAL`, which compares episodes that go on
+with newer weights with episodes that do not.
 
 Time is measured from the first weights to the last update; success on training episodes, and on 300 test tasks before
 and after training. Intervals are Student's t over seeds. With `--jobs` above 1, runs share the machine: provide about
@@ -29,18 +32,15 @@ import yaml  # type: ignore[import-untyped]
 from _supervised import PROGRAM, Child, ChildFailed, OverHttp, finish
 
 HERE = Path(__file__).parent
-GROUPS, SIZE, STEPS = 16, 8, 2
-WORKERS, PLACES = 4, 16
+SIZE, STEPS = 8, 2
+PLACES = 64
 TEAM = ("a", "b")
 
 ENV = [
     "--env", "Sokoban-v0", "--config", "sokoban_tiny_long",
     "--env_kwargs", '{"size": 6, "boxes": 1, "min_pushes": 3}', "--threads", 1,
 ]  # fmt: skip
-BATCH = [
-    "--num_generations", SIZE, "--groups_per_batch", GROUPS, "--steps_per_batch", STEPS,
-    "--per_device_train_batch_size", GROUPS * SIZE // 4, "--save_strategy", "no", "--validations", 0,
-]  # fmt: skip
+BATCH = ["--num_generations", SIZE, "--steps_per_batch", STEPS, "--save_strategy", "no", "--validations", 0]
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Mode:
     flow: Mapping[str, Any]
     rule: str = "plain"
     policies: int = 1
+    versions: int = 2
 
 
 MODES: dict[str, Mode] = {
@@ -64,6 +65,15 @@ MODES: dict[str, Mode] = {
     "two policies, fixed, S = 4, one device": Mode({"staleness": 4}, "turns", 2),
     "two policies, fixed, S = 4": Mode({"staleness": 4}, "plain", 2),
 }
+_READY = {"staleness": 4, "order": "ready"}
+PARTIAL: dict[str, Mode] = {
+    "two versions": Mode(_READY),
+    "two versions, partial": Mode({**_READY, "partial_rollouts": True}),
+    "one version": Mode(_READY, versions=1),
+    "one version, partial": Mode({**_READY, "partial_rollouts": True}, versions=1),
+}
+"""Ready order, S = 4, with workers that have room for this many versions."""
+
 SYNCHRONOUS = {1: "synchronous", 2: "two policies, synchronous, taking turns"}
 LAST = 8
 """Final success is the mean over the training episodes of this many last updates."""
@@ -72,10 +82,10 @@ LAST = 8
 class LatentParts(OverHttp):
     """A manager, and workers whose episodes have a given duration."""
 
-    median = 0.4
+    options: tuple[object, ...] = ()
 
     def _worker(self, number: int) -> Child:
-        join = ["--join", self.url, "--token-file", self._token, "--num-envs", self._envs, "--median", self.median]
+        join = ["--join", self.url, "--token-file", self._token, "--num-envs", self._envs, *self.options]
         command = [sys.executable, HERE / "_latency_worker.py", *join, "--name", f"w{number}"]
         return Child(f"worker-{number}", command, self._folder)
 
@@ -88,6 +98,17 @@ class Study:
     updates: int
     median: float
     tests: int
+    groups: int
+    turns: int
+    workers: int
+    clone: int
+
+    @property
+    def batch(self) -> list[Any]:
+        """The options of a run for its batches."""
+        size = ["--groups_per_batch", self.groups, "--per_device_train_batch_size", self.groups * SIZE // 4]
+        alone = ["--generation_rows", 1] if self.turns else []  # turns that end at different times are sampled alone
+        return [*BATCH, *size, *alone]
 
     def warm_start(self, seed: int) -> Path:
         """Create the initial weights of a seed's runs, if they do not exist."""
@@ -95,12 +116,13 @@ class Study:
         if not (folder / "summary.json").exists():
             shutil.rmtree(folder, ignore_errors=True)
             tiny = ["--max_steps", STEPS, "--seed", seed, "--eval_episodes", 1, "--output_dir", folder]
-            finish(Child(f"warm-{seed}", [*PROGRAM, "train", "rewardflow", *ENV, *BATCH, *tiny], self.output))
+            tiny += ["--warm_start_updates", self.clone, "--warm_start_validations", 1]
+            finish(Child(f"warm-{seed}", [*PROGRAM, "train", "rewardflow", *ENV, *self.batch, *tiny], self.output))
         return folder / "warm_start"
 
     def run(self, name: str, seed: int) -> dict[str, Any]:
         """Return the results of a run; do it only if there are none yet."""
-        mode = MODES[name]
+        mode = {**MODES, **PARTIAL}[name]
         folder = self.output / f"{name.replace(', ', '-').replace(' ', '_').replace('=', '')}-{seed}"
         if (folder / "figures.json").exists():
             found: dict[str, Any] = json.loads((folder / "figures.json").read_text("utf-8"))
@@ -111,8 +133,8 @@ class Study:
         turns = {"turns": list(TEAM) * 10} if mode.policies > 1 else {}
         settings = folder / "flow.yaml"
         settings.write_text(yaml.safe_dump({"workers": 0, "deadline": 120, **mode.flow, **turns}), "utf-8")
-        parts = LatentParts(folder, settings, workers=WORKERS, num_envs=PLACES)
-        parts.median = self.median
+        parts = LatentParts(folder, settings, workers=self.workers, num_envs=PLACES // self.workers)
+        parts.options = ("--median", self.median, "--turns", self.turns, "--versions", mode.versions)
         try:
             parts.start()
             trainers = [self._trainer(folder, settings, parts, mode.rule, policy, seed) for policy in team]
@@ -129,16 +151,17 @@ class Study:
         tests = ["--eval_episodes", 1 if policy in TEAM else self.tests]  # it would play all turns of the team
         flow = ["--dataflow", settings, "--policy", policy, *parts.trainer_options()]
         noted = [folder / f"{policy}.times", folder / "lock"]
-        command = [sys.executable, HERE / "_study_trainer.py", rule, *noted, "train", "rewardflow", *ENV, *BATCH]
+        command = [sys.executable, HERE / "_study_trainer.py", rule, *noted, "train", "rewardflow", *ENV, *self.batch]
         command += [*begin, *length, *tests, *flow, "--output_dir", folder / policy]
         return Child(policy, command, folder, parts.trainer_environment())
 
     def _figures(self, folder: Path, team: tuple[str, ...]) -> dict[str, Any]:
-        clocks = []
+        clocks, waited = [], 0.0
         for policy in team:
             lines = [json.loads(line) for line in (folder / f"{policy}.times").read_text("utf-8").splitlines()]
             asked = [line[1] for line in lines]  # the last line is the end
             clocks.append([at - asked[0] for at in asked[1 : self.updates + 1]])
+            waited += sum(ready - at for _, at, ready in lines if ready is not None)
         rows = [json.loads(row) for row in (folder / team[0] / "metrics.jsonl").read_text("utf-8").splitlines()]
         rows = [row for row in rows if "success" in row]
         size = [row.get("importance/effective_sample_size", 1.0) for row in rows]
@@ -150,6 +173,13 @@ class Study:
             "seconds": [max(at) for at in zip(*clocks, strict=True)],
             "success": [row["success"] for row in rows],
             "sample_size": mean(size[-LAST:]),
+            "idle": 100 * waited / sum(clock[-1] for clock in clocks),
+            "staleness": mean(row.get("staleness", 0) for row in rows) / STEPS,
+            "oldest": max(row.get("staleness_max", 0) for row in rows) / STEPS,
+            "dropped": 100
+            * (stale := sum(row.get("dataflow/stale_groups", 0) for row in rows))
+            / (stale + self.groups * self.updates),
+            "versions": mean(row.get("dataflow/versions", 1) for row in rows),
             "tests": tests,
         }
 
@@ -188,6 +218,32 @@ def table(found: list[dict[str, Any]], updates: int) -> None:
         print(f"| {name} | {' | '.join([*cells, *tests])} | {mean(one['sample_size'] for one in runs):.2f} |")
 
 
+def partial_table(found: list[dict[str, Any]], updates: int) -> None:
+    """Print what episodes that go on with newer weights change, with differences of pairs of runs."""
+    kinds = ("seconds", "idle", "staleness", "oldest", "dropped", "versions", "success", "tests", "sample_size")
+    print(f"| {updates} updates | {' | '.join(kinds)} |")
+    print("|---" * (1 + len(kinds)) + "|")
+
+    def of(one: dict[str, Any], kind: str) -> float:
+        values = {
+            **one,
+            "seconds": one["seconds"][-1],
+            "success": 100 * mean(one["success"][-LAST:]),
+            "tests": 100 * one["tests"]["sampled"][1],
+        }
+        return float(values[kind])
+
+    by = {(one["mode"], one["seed"]): one for one in found}
+    for name in PARTIAL:
+        runs = [one for one in found if one["mode"] == name]
+        pairs = [(one, by[other, one["seed"]]) for one in runs if (other := name.removesuffix(", partial")) != name]
+        if runs:
+            print(f"| {name} | {' | '.join(interval([of(one, kind) for one in runs]) for kind in kinds)} |")
+        if pairs:
+            gaps = (interval([of(one, kind) - of(other, kind) for one, other in pairs]) for kind in kinds)
+            print(f"| minus {other} | {' | '.join(gaps)} |")
+
+
 def one_policy(runs: list[dict[str, Any]]) -> bool:
     """Whether the runs were tested; runs with two policies are not."""
     return all(one["tests"] for one in runs)
@@ -204,14 +260,23 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=48)
     parser.add_argument("--median", type=float, default=0.4, help="median duration of an episode in seconds")
     parser.add_argument("--tests", type=int, default=300, help="test tasks")
-    parser.add_argument("--only", nargs="*", default=list(MODES), metavar="MODE")
+    parser.add_argument("--groups", type=int, default=16, help="tasks of a batch")
+    parser.add_argument("--turns", type=int, default=0, help="turns among which the duration is shared out")
+    parser.add_argument("--workers", type=int, default=4, help="processes that share the 64 parallel episodes")
+    parser.add_argument("--clone", type=int, default=1000, help="updates of behaviour cloning before")
+    parser.add_argument("--only", nargs="*", metavar="MODE")
+    parser.add_argument("--partial", action="store_true", help="compare episodes with and without newer weights")
     chosen = parser.parse_args()
+    modes = PARTIAL if chosen.partial else MODES
     chosen.output.mkdir(parents=True, exist_ok=True)
-    study = Study(chosen.output, chosen.updates, chosen.median, chosen.tests)
+    study = Study(
+        chosen.output, chosen.updates, chosen.median, chosen.tests, chosen.groups, chosen.turns, chosen.workers,
+        chosen.clone,
+    )  # fmt: skip
     with ThreadPoolExecutor(chosen.jobs) as pool:
         list(pool.map(study.warm_start, range(chosen.seeds)))
-        cells = [(name, seed) for name in chosen.only for seed in range(chosen.seeds)]
-        cells.sort(key=lambda cell: MODES[cell[0]].flow["staleness"])  # the longest first
+        cells = [(name, seed) for seed in range(chosen.seeds) for name in chosen.only or modes]
+        cells.sort(key=lambda cell: modes[cell[0]].flow["staleness"])  # the longest first
         futures = [pool.submit(study.run, *cell) for cell in cells]
         found = []
         for cell, future in zip(cells, futures, strict=True):
@@ -220,7 +285,7 @@ def main() -> None:
                 print(f"{cell}: {found[-1]['seconds'][-1]:.0f} s", file=sys.stderr, flush=True)
             except ChildFailed as error:
                 print(f"{cell}: {error}", file=sys.stderr, flush=True)
-    table(found, chosen.updates)
+    (partial_table if chosen.partial else table)(found, chosen.updates)
 
 
 if __name__ == "__main__":

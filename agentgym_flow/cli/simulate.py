@@ -49,6 +49,7 @@ class Simulate:
         one_device: Policies train one after the other, on one device.
         lockstep: No policy starts a batch before all policies have finished the previous one.
         versions: How many versions of the weights a worker holds.
+        turns: Partial rollouts in ready order: equal turns of an episode, between which it takes newer weights.
         weights: What each update transfers: full, delta or lora.
         gigabytes: The size of an update. [default: 28 for full, 1.5 for delta, 0.05 for lora]
         full_gigabytes: The size of the full weights, which workers fetch first.
@@ -83,6 +84,7 @@ class Simulate:
     one_device: Annotated[bool, typer.Option("--one-device")] = False
     lockstep: Annotated[bool, typer.Option("--lockstep")] = False
     versions: int = 2
+    turns: int = 1
     weights: str = "delta"
     gigabytes: float | None = None
     full_gigabytes: float = 28.0

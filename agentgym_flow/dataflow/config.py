@@ -21,7 +21,8 @@ from agentgym_flow.rewards.credit.comparison import check_word
 OrderName = Literal["arrival", "staleness"]
 """Which groups come first: those that were complete first, or those of the oldest weights, which become stale first."""
 
-LASTING = ("order", "staleness", "max_attempts", "turns", "lockstep", "tasks", "operators", "replay", "first", "check")
+LASTING = ("order", "staleness", "max_attempts", "turns", "lockstep", "tasks", "operators", "replay", "first", "check",
+           "partial_rollouts")  # fmt: skip
 """Settings that must stay the same when a run is resumed: they decide what is trained on or sent."""
 
 NUM_ENVS = 16
@@ -63,6 +64,8 @@ class FlowConfig:
         check: the share of the episodes that the trainer replays, chosen at random after their arrival; see
             `agentgym_flow.dataflow.batches.inbox.Inbox`. Below 1, it trusts the workers' reports on the others.
         first: in ready order, which groups come first: by `arrival`, or by `staleness`, the oldest weights first.
+        partial_rollouts: in ready order, episodes go on with newer weights that arrive between their turns. Each turn
+            is sampled by one version. The age of an episode is that of its oldest turn.
 
     Raises:
         BadSetting: a number is out of range.
@@ -87,6 +90,7 @@ class FlowConfig:
     replay: dict[str, Any] | None = None
     first: OrderName = "arrival"
     check: float = 1.0
+    partial_rollouts: bool = False
 
     def __post_init__(self) -> None:
         Ledger(["policy"], order=self.order, staleness=self.staleness, max_attempts=self.max_attempts)
@@ -103,12 +107,17 @@ class FlowConfig:
         check_positive("versions", self.versions)
         if not isinstance(self.turns, list) or not all(isinstance(name, str) and name for name in self.turns):
             raise BadSetting(f"turns must be a list of names of policies, got {self.turns!r}")
-        for name in ("lockstep", "trace"):
+        for name in ("lockstep", "trace", "partial_rollouts"):
             if not isinstance(value := getattr(self, name), bool):
                 raise BadSetting(f"{name} must be true or false, got {value!r:.60}")
         if self.lockstep and len(set(self.turns)) < 2:
             raise BadSetting(
                 "lockstep is for several policies that share episodes: name them in turns, or leave lockstep out"
+            )
+        if self.partial_rollouts and self.order == FIXED:
+            raise BadSetting(
+                "partial_rollouts needs order: ready, because in fixed order the settings alone say which weights play "
+                "a batch, and not when newer ones arrive"
             )
         check_word(self.first, OrderName)
         if not is_number(self.check) or not 0 < self.check <= 1:

@@ -16,10 +16,16 @@ from typing import Annotated, Any, NamedTuple, Protocol
 
 from msgspec import Meta
 
-SlotId = tuple[int, int, int]
+Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""An integer that SQLite can hold."""
+
+SlotId = tuple[Integer, Integer, Integer]
 """Batch, group and sample of a slot."""
 
 Seconds = Annotated[float, Meta(gt=-1e12, lt=1e12)]
+
+PARTIAL = "partial_rollouts"
+"""The key of a setup that says whether episodes go on with newer weights."""
 
 LONGEST = 1 << 24
 """The most bytes of an episode that a worker may commit."""
@@ -36,16 +42,16 @@ class Slot(NamedTuple):
         seed: the seed of the reset, and of the policy's random draws.
     """
 
-    batch: int
-    group: int
-    sample: int
-    task: int
-    seed: int
+    batch: Integer
+    group: Integer
+    sample: Integer
+    task: Integer
+    seed: Integer
 
     @property
     def id(self) -> SlotId:
         """The identity of the slot in its stream."""
-        return self.batch, self.group, self.sample
+        return self[:3]
 
 
 class Lease(NamedTuple):
@@ -95,18 +101,29 @@ class LeaseKey(NamedTuple):
     attempt: int
 
 
+class UsedWeights(NamedTuple):
+    """Weights that sampled turns of an episode: the policy, the version, and the SHA-256."""
+
+    policy: str
+    version: int
+    digest: str
+
+
 class Commit(NamedTuple):
     """An episode that was played under a lease.
 
     Attributes:
         held: the lease.
         payload: the episode, see `agentgym_flow.dataflow.wire`, of at most `LONGEST` bytes in UTF-8.
-        digests: for each policy, the SHA-256 of the weights that played it, which must be those of the lease.
+        digests: for each policy, the SHA-256 of the weights of the lease.
+        used: the weights of all turns, if the stream lets episodes go on with newer weights (`partial_rollouts`); empty
+            if those of the lease played all turns.
     """
 
     held: LeaseKey
     payload: str
     digests: dict[str, str]
+    used: tuple[UsedWeights, ...] = ()
 
 
 class CommitVerdict(StrEnum):
@@ -132,10 +149,11 @@ class Arrival(NamedTuple):
         number: of the commit, in the order of commits of the stream.
         slot: the slot.
         attempt: the lease under which it was played.
-        steps: for each policy, the optimizer step of the weights that played it.
+        steps: for each policy, the optimizer step of the weights that played it; of several ones, the oldest.
         updates: for each policy, the update of these weights.
         payload: the episode; empty if the slot is lost.
         reason: why it is lost.
+        used: policy, version and optimizer step of the weights of all turns, if `Commit.used` named them.
     """
 
     number: int
@@ -145,6 +163,7 @@ class Arrival(NamedTuple):
     updates: dict[str, int]
     payload: str
     reason: str = ""
+    used: tuple[tuple[str, int, int], ...] = ()
 
     @property
     def played(self) -> Attempt:

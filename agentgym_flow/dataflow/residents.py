@@ -64,6 +64,7 @@ class Residents:
         self._makers = makers
         self._there: list[_Resident] = []
         self._loading: dict[str, _Load] = {}
+        self._failed = ""  # the digest of weights that could not be loaded
         self._changed = asyncio.Event()
 
     async def take(self, version: int, digest: str) -> AsyncModelPolicy:
@@ -77,11 +78,40 @@ class Residents:
                 found.users += 1
                 return found.policy
             if digest not in self._loading and (room := self._empty()) is not None:
-                room.version, room.digest, room.users = None, None, 1
-                self._loading[digest] = _Load(room, asyncio.create_task(self._load(room, version, digest)))
+                self._begin(room, version, digest)
             if digest in self._loading:
                 return await self._wait_for(self._loading[digest])
             await self._changed.wait()
+
+    def has(self, digest: str) -> bool:
+        """Return whether weights are loaded."""
+        return any(one.digest == digest for one in self._there)
+
+    def newer(self, policy: AsyncModelPolicy, version: int, digest: str) -> tuple[int, str] | None:
+        """Return version and digest of the weights for the next turn of an episode that uses `policy`; None: as before.
+
+        These are the newest loaded ones, up to those that are given. If these are not loaded, they begin to load where
+        there is room, and episodes go on meanwhile. With room for one version only, episodes must leave it and wait.
+        """
+        own = next(one for one in self._there if one.policy is policy)
+        if own.version is None or own.version >= version:
+            return None
+        if not self.has(digest) and digest not in self._loading and digest != self._failed:
+            if len(self._makers) == 1:
+                return version, digest
+            if (room := self._empty()) is not None:
+                self._begin(room, version, digest)
+        loaded = [
+            (one.version, one.digest) for one in self._there if one.version is not None and one.digest is not None
+        ]
+        return max((one for one in loaded if own.version < one[0] <= version), default=None)
+
+    def _begin(self, room: _Resident, version: int, digest: str) -> None:
+        """Begin to load weights."""
+        room.version, room.digest, room.users = None, None, 1
+        task = asyncio.create_task(self._load(room, version, digest))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # maybe nobody waits for it
+        self._loading[digest] = _Load(room, task)
 
     async def _wait_for(self, load: _Load) -> AsyncModelPolicy:
         """Wait for weights. All waiting episodes count as users as soon as the weights are loaded."""
@@ -114,7 +144,7 @@ class Residents:
         try:
             await self._fill(room, version, digest, base)
         except BaseException:
-            room.users = 0
+            room.users, self._failed = 0, digest
             del self._loading[digest]
             self._tell()
             raise

@@ -13,13 +13,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from agentgym_flow.core import check_positive
-from agentgym_flow.dataflow.records import Commit, Flow, Lease, stage_digest
+from agentgym_flow.dataflow.records import Commit, Flow, Lease, UsedWeights, stage_digest
 from agentgym_flow.dataflow.residents import Residents
 from agentgym_flow.dataflow.stage import Actor, Stage, stage_of
 from agentgym_flow.dataflow.wire import encode
@@ -46,7 +47,14 @@ MOST_AT_ONCE = 1 << 23
 WAIT = 0.5
 """Seconds that one call waits for leases, or that a worker waits for servers of models that fail."""
 
+Weights = dict[str, tuple[int, str]]
+"""For each policy, the version and the digest of its weights."""
+
 _logger = logging.getLogger(__name__)
+
+
+def _weights_of(lease: Lease) -> Weights:
+    return {name: (version, lease.digests[name]) for name, version in lease.weights.items()}
 
 
 def _first(errors: BaseExceptionGroup[Exception]) -> Exception:
@@ -55,17 +63,18 @@ def _first(errors: BaseExceptionGroup[Exception]) -> Exception:
     return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
-class _LeaseEnded(AgentGymFlowError):
-    """Nobody waits for this episode any more."""
+class _EpisodeEnded(AgentGymFlowError):
+    """Nobody waits for this episode any more, or its weights are not available."""
 
 
 @dataclass
 class _Playing:
-    """A lease that is being played, and the task that waits for an answer of its policy."""
+    """A lease that is being played, the task that waits for an answer, and the weights of its turns if they change."""
 
     lease: Lease
     ended: bool = False
     asking: asyncio.Task[None] | None = None
+    used: tuple[UsedWeights, ...] = ()
 
     def end(self) -> None:
         """End the lease; an answer that has not come yet is not waited for."""
@@ -92,24 +101,79 @@ class _EpisodePlayer:
 
 @dataclass
 class _EpisodePolicies:
-    """The policies of one episode, by name, at the versions of its lease."""
+    """The policies of one episode, by name, with the weights of its lease; in a partial stage also with newer ones.
+
+    All are given back before others are taken, and taken in the same order by all episodes: no two episodes then hold
+    what the other one waits for.
+
+    Attributes:
+        newest: for each stream, the newest weights that the manager has named.
+        weights: of the policies.
+        used: of the turns so far.
+    """
 
     playing: _Playing
-    stage: Stage
-    policies: Mapping[str, AsyncModelPolicy]
+    player: _EpisodePlayer
+    newest: Mapping[str, Weights]
+    policies: dict[str, AsyncModelPolicy] = field(default_factory=dict)
+    weights: Weights = field(default_factory=dict)
+    used: dict[UsedWeights, None] = field(default_factory=dict)
     name: str = "leased policies"
 
+    async def take(self, wanted: Weights) -> None:
+        """Take the policies with these weights, or newer ones where these have left a partial stage.
+
+        Raises `_EpisodeEnded` if weights were deleted or arrived damaged, and what `Residents.take` raises otherwise.
+        """
+        for name, weights in wanted.items():
+            residents = self.player.residents[name]
+            if self.player.stage.partial and not residents.has(weights[1]):
+                weights = max(weights, self.newest[self.playing.lease.stream].get(name, weights))
+            try:
+                self.policies[name] = await residents.take(*weights)
+            except BadData as error:
+                raise _EpisodeEnded(str(error)) from error
+            self.weights[name] = weights
+
+    async def check(self) -> None:
+        """Raise `UpdateFailed` or `ServerDown` if turns may have been sampled by other weights."""
+        for one in self.policies.values():
+            if isinstance(one.generator, VLLMServers):
+                await one.generator.check()
+
+    def give_back(self, *, failed: bool = False) -> None:
+        """End the use of the policies; `failed`: their weights are to be loaded again."""
+        for name, one in self.policies.items():
+            if failed:
+                self.player.residents[name].discard(one)
+            self.player.residents[name].give_back(one)
+        self.policies.clear()
+
+    async def _go_on(self) -> None:
+        """Exchange the policies if there are newer weights for one of them."""
+        told = self.newest[self.playing.lease.stream]
+        found = {name: self.player.residents[name].newer(one, *told[name]) for name, one in self.policies.items()}
+        newer = {name: weights for name, weights in found.items() if weights is not None}
+        if newer:
+            await self.check()
+            self.give_back()
+            await self.take({**self.weights, **newer})
+
     async def respond(self, policy_input: PolicyInput) -> PolicyOutput:
-        name = self.stage.route(policy_input)
+        name = self.player.stage.route(policy_input)
         task = self.playing.asking = asyncio.current_task()
         try:
+            if self.player.stage.partial:
+                await self._go_on()
             output = await self.policies[name].respond(policy_input)
         except asyncio.CancelledError:
             if not self.playing.ended or task is None or task.uncancel():
                 raise
-            raise _LeaseEnded("the lease has ended") from None
+            raise _EpisodeEnded("the lease has ended") from None
         finally:
             self.playing.asking = None
+        if output.truncated_by is None:
+            self.used[UsedWeights(name, *self.weights[name])] = None
         if len(self.policies) > 1:
             output.policy = name
         return output
@@ -154,6 +218,7 @@ class RolloutService:
         self._versions = check_positive("versions", versions)
         self._players: dict[str, _EpisodePlayer] = {}  # by stream
         self._playing: dict[int, _Playing] = {}
+        self._newest: dict[str, Weights] = {}  # of partial rollouts, by stream, as the manager named them last
         self._stopping = False
 
     def run(self) -> None:
@@ -205,6 +270,7 @@ class RolloutService:
         try:
             while not self._stopping:
                 for lease in await self._leases():
+                    self._newest[lease.stream] = _weights_of(lease)
                     playing = _Playing(lease)
                     self._playing[id(playing)] = playing
                     task = tasks.create_task(self._play(playing))
@@ -241,13 +307,22 @@ class RolloutService:
             ):  # the next lease or commit will raise it; the loop has ended
                 for ended in self._flow.renew(self.name, list(held)):
                     loop.call_soon_threadsafe(held[ended].end)
+                if any(player.stage.partial for player in list(self._players.values())):
+                    self._hear(self._flow.status()["streams"])
+
+    def _hear(self, streams: Mapping[str, Any]) -> None:
+        """Note the newest weights of all streams: new leases name them too, but all places may be full for long."""
+        for stream, figures in streams.items():
+            newest = {name: one["newest"] for name, one in figures["policies"].items()}
+            if stream in self._newest and all(newest.values()):
+                self._newest[stream] = {name: (one["version"], one["digest"]) for name, one in newest.items()}
 
     async def _commit(self) -> None:
         while True:
             done = [await self._done.get()]
             while not self._done.empty() and sum(len(payload) for _, payload in done) < MOST_AT_ONCE:
                 done.append(self._done.get_nowait())
-            commits = [Commit(playing.lease.held, payload, playing.lease.digests) for playing, payload in done]
+            commits = [Commit(one.lease.held, payload, one.lease.digests, one.used) for one, payload in done]
             await asyncio.to_thread(self._flow.commit, self.name, commits)
             for playing, _ in done:
                 self._forget(playing)
@@ -300,40 +375,32 @@ class RolloutService:
             if not player.playing and self._players.get(playing.lease.stream) is not player:
                 await player.close()
         if reason is None:
-            await self._done.put((playing, encode(slot.policy_input.episode, report=player.stage.keep is not None)))
+            stage, episode = player.stage, slot.policy_input.episode
+            await self._done.put((playing, encode(episode, report=stage.keep is not None, versions=stage.partial)))
         return reason
 
     async def _play_episode(self, playing: _Playing, player: _EpisodePlayer, slot: PoolSlot) -> str | None:
         """Play an episode; return None, or why it failed."""
-        planned, lease, stage = playing.lease.slot, playing.lease, player.stage
-        policies: dict[str, AsyncModelPolicy] = {}
+        planned, stage = playing.lease.slot, player.stage
+        policy = _EpisodePolicies(playing, player, self._newest)
         try:
-            try:
-                for name, version in lease.weights.items():
-                    policies[name] = await player.residents[name].take(version, lease.digests[name])
-            except BadData as error:  # the weights were deleted, or arrived damaged
-                return str(error)
+            await policy.take(_weights_of(playing.lease))
             try:
                 slot.begin(iter([(0, EpisodeSpec(planned.seed, planned.task, planned.sample))]))
             except Exception as error:  # of this task only
                 return f"{type(error).__name__}: {error}"
-            policy = _EpisodePolicies(playing, stage, policies)
-            try:
-                while not await take_turn(policy, slot, self._requests, stage.stop):
-                    if playing.ended:
-                        return "the lease has ended"
-            except _LeaseEnded as error:
-                return str(error)
-            for one in policies.values():
-                if isinstance(one.generator, VLLMServers):
-                    await one.generator.check()
+            while not await take_turn(policy, slot, self._requests, stage.stop):
+                if playing.ended:
+                    return "the lease has ended"
+            await policy.check()
+        except _EpisodeEnded as error:
+            return str(error)
         except (ServerDown, UpdateFailed):
-            for name, one in policies.items():
-                player.residents[name].discard(one)
+            policy.give_back(failed=True)
             raise
         finally:
-            for name, one in policies.items():
-                player.residents[name].give_back(one)
+            policy.give_back()
+        playing.used = tuple(policy.used) if stage.partial else ()
         lost = slot.policy_input.episode.meta.get(ERROR)
         return None if lost is None else f"{lost['class']}: {lost['message']}"
 

@@ -19,6 +19,7 @@ import torch
 import yaml  # type: ignore[import-untyped]
 
 from agentgym_flow.core import TextEnv
+from agentgym_flow.dataflow.records import PARTIAL
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.generation import has_adapter
 from agentgym_flow.policies import PolicyInput
@@ -97,6 +98,7 @@ class Stage:
         route: returns the name of the policy that acts on a policy input.
         stop: returns whether an episode ends early at a policy input; None for whole episodes.
         keep: the keys of `info` in workers' reports (see `wire`); None if workers send no reports.
+        partial: whether episodes go on with newer weights that arrive between their turns.
     """
 
     make_env: Callable[[], TextEnv]
@@ -104,6 +106,7 @@ class Stage:
     route: Callable[[PolicyInput], str]
     stop: Callable[[PolicyInput], bool] | None = None
     keep: tuple[str, ...] | None = None
+    partial: bool = False
 
 
 # ---------------------------------------------------------------- weights
@@ -180,7 +183,7 @@ def stage_of(setup: Mapping[str, Any], *, weights: bool = True) -> Stage:
         raise BadData("a stream without policies cannot be played")
     keep = setup.get("keep")
     route = turn_router(setup["turns"] or setup["policies"])
-    return Stage(make_env, actors, route, stop, None if keep is None else tuple(keep))
+    return Stage(make_env, actors, route, stop, None if keep is None else tuple(keep), setup.get(PARTIAL, False))
 
 
 def turn_router(turns: Sequence[str]) -> Callable[[PolicyInput], str]:

@@ -7,7 +7,8 @@ Every line has `at` (a time in seconds) and `what`; `slots` are lists [batch, gr
     admit    stream, slots                              a trainer has planned further slots (their number)
     lease    worker, stream, slots                      a worker begins to play
     fetch    [worker,] policy, version, bytes, seconds    a worker begins to receive weights, which takes `seconds`
-    commit   worker, stream, slots, verdicts            a worker has committed episodes
+    commit   worker, stream, slots, verdicts, [versions]    a worker has committed episodes; in partial rollouts with
+                                                        policy and version of all weights of each
     ended    stream, why, slots                         leases ended, or episodes were rejected
     ack      stream, policy, batch, trained, dropped, staleness     a trainer has its batch, and trains on it
     keep     stream, policy, batch                      a checkpoint from before `batch` is on disk
@@ -116,6 +117,7 @@ class TracedFlow(RemoteFlow):
     def __init__(self, flow: Flow, writer: TraceWriter, every: float = 1.0) -> None:
         super().__init__("the manager", deadline=0.0)  # its clients repeat calls
         self._flow, self._writer, self._every = flow, writer, every
+        self.is_remote = getattr(flow, "is_remote", False)
         self._updates: dict[tuple[str, Attempt], int] = {}  # the update that played an episode not used yet, by policy
         self._looked = -every
 
@@ -147,7 +149,10 @@ class TracedFlow(RemoteFlow):
             held = [commit.held for commit in given["commits"]]
             for stream, slots in _by_stream(held).items():
                 verdicts = [verdict.value for one, verdict in zip(held, answer, strict=True) if one.stream == stream]
-                self._writer.write("commit", worker=given["worker"], stream=stream, slots=slots, verdicts=verdicts)
+                used = [[one[:2] for one in commit.used] for commit in given["commits"] if commit.held.stream == stream]
+                versions = {"versions": used} if any(used) else {}
+                of = {"worker": given["worker"], "stream": stream, "slots": slots}
+                self._writer.write("commit", **of, verdicts=verdicts, **versions)
         elif name == "renew":
             self._ended("expired", *answer)
         elif name == "fail":
@@ -241,8 +246,10 @@ class _Spans:
                 self._end(key, at, LOST, "expired")  # a new lease means that the last one has ended
                 self._playing[key] = (attempt, event["worker"], at)
         elif what == "commit":
-            for (*slot, attempt), verdict in zip(event["slots"], event["verdicts"], strict=True):
-                self._end((event["stream"], *slot), at, PLAY if verdict == "accepted" else LOST, verdict, attempt)
+            used = event.get("versions", [[]] * len(event["slots"]))
+            for (*slot, attempt), verdict, versions in zip(event["slots"], event["verdicts"], used, strict=True):
+                what = PLAY if verdict == "accepted" else LOST
+                self._end((event["stream"], *slot), at, what, verdict, attempt, versions)
         elif what == "ended":
             for *slot, attempt in event["slots"]:
                 self._end((event["stream"], *slot), at, LOST, event["why"], attempt)
@@ -257,13 +264,23 @@ class _Spans:
         elif what in ("open", "publish", "ack", "train"):
             self._trainer(event, at)
 
-    def _end(self, key: tuple[Any, ...], at: float, what: str, verdict: str, attempt: int | None = None) -> None:
+    def _end(
+        self,
+        key: tuple[Any, ...],
+        at: float,
+        what: str,
+        verdict: str,
+        attempt: int | None = None,
+        versions: Sequence[Sequence[Any]] = (),
+    ) -> None:
         """End an episode, if it is still under way and is this attempt."""
         if key not in self._playing or attempt not in (None, self._playing[key][0]):
             return
         number, worker, since = self._playing.pop(key)
         names = ("stream", "batch", "group", "sample", "attempt", "end")
-        self._done.append(TimelineSpan(worker, what, since, at, dict(zip(names, (*key, number, verdict), strict=True))))
+        args = dict(zip(names, (*key, number, verdict), strict=True))
+        args |= {"versions": ", ".join(f"{policy} {version}" for policy, version in versions)} if versions else {}
+        self._done.append(TimelineSpan(worker, what, since, at, args))
 
     def _trainer(self, event: Event, at: float) -> None:
         policy, what = event["policy"], event["what"]

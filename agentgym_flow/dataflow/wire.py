@@ -54,10 +54,11 @@ class ReportedTurn(NamedTuple):
 _reported_of = attrgetter(*("output.prompt_ids" if name == "prompt_ids" else name for name in ReportedTurn._fields))
 
 
-def encode(episode: Episode, *, report: bool = False) -> str:
+def encode(episode: Episode, *, report: bool = False, versions: bool = False) -> str:
     """Return an episode as the text that `Receiver.replay` reads: two lines of JSON, in ASCII.
 
-    With `report` a third line has the report that `Receiver.trust` needs.
+    With `report` a third line has the report that `Receiver.trust` needs. With `versions` the second one has the
+    version of the weights of each turn.
 
     Raises `BadSetting` for an episode that is lost (its lease must be given back) or has turns without tokens.
     """
@@ -69,7 +70,8 @@ def encode(episode: Episode, *, report: bool = False) -> str:
     tokens = [[int(token) for token in one.completion_ids or ()] for one in outputs]
     logprobs = [[float(number) for number in one.logprobs or ()] for one in outputs]
     prompts = [prompt_digest(one.prompt_ids or ()) for one in outputs]
-    values = [[tokens, logprobs, prompts], *([report_of(episode)] if report else [])]
+    columns = [tokens, logprobs, prompts, *([[one.version for one in outputs]] if versions else [])]
+    values = [columns, *([report_of(episode)] if report else [])]
     rest = [json.dumps(value, allow_nan=False, separators=(",", ":")) for value in values]
     return "\n".join([LoggedEpisode.of(episode).line(), *rest])
 
@@ -86,12 +88,16 @@ def prompt_digest(ids: Sequence[int]) -> str:
 
 
 class WireCopy(NamedTuple):
-    """A well-formed payload: the line of the log, and for each action tokens, log-probabilities and a prompt digest."""
+    """A well-formed payload: the line of the log, and for each action tokens, log-probabilities and a prompt digest.
+
+    `versions` has the version of the weights that sampled each; None if those of the lease sampled all.
+    """
 
     logged: LoggedEpisode
     tokens: list[list[int]]
     logprobs: list[list[float]]
     prompts: list[str]
+    versions: list[int] | None
     report: str
 
     @property
@@ -112,15 +118,18 @@ class WireCopy(NamedTuple):
         if columns.count(",") + columns.count("[") > MAX_VALUES:
             raise Forged(f"the columns have more than {MAX_VALUES} values")
         try:
-            tokens, logprobs, prompts = json.loads(columns)
+            tokens, logprobs, prompts, *others = json.loads(columns)
+            (versions,) = others or [None]
         except (ValueError, TypeError, RecursionError) as error:
-            raise Forged(f"the columns are not a JSON list of three: {error!s:.100}") from None
+            raise Forged(f"the columns are not a JSON list of three or four: {error!s:.100}") from None
         read = _column("tokens", tokens, int, logged), _column("log-probabilities", logprobs, float, logged)
         if not isinstance(prompts, list) or [type(one) for one in prompts] != [str] * len(logged.actions):
             raise Forged(
                 f"the line has {len(logged.actions)} actions, and the digests of prompts are not a text for each"
             )
-        return cls(logged, *read, prompts, report)
+        if others and (not isinstance(versions, list) or [*map(type, versions)] != [int] * len(logged.actions)):
+            raise Forged(f"the line has {len(logged.actions)} actions, and the versions are not an integer for each")
+        return cls(logged, *read, prompts, versions, report)
 
     def reported(self) -> list[dict[str, Any]]:
         """Return the worker's report on each turn, as in `ReportedTurn`. Raises `Forged` if it is malformed."""

@@ -61,6 +61,10 @@ NUMBERS: Mapping[str, tuple[str, Callable[[float], bool]]] = {
     "zero_advantage_share": ("from 0 to 1", lambda value: 0 <= value <= 1),
     "replay_share": ("at least 0 and below 1", lambda value: 0 <= value < 1),
     "fork_share": ("from 0 to 1", lambda value: 0 <= value <= 1),
+    **dict.fromkeys(
+        ("credit_weight", "opsd_weight"), ("a finite number, at least 0", lambda v: math.isfinite(v) and v >= 0)
+    ),
+    "opsd_clip": ("above 0", lambda value: value > 0),
 }
 """Settings that are numbers -> their range in words, and whether a value is in it."""
 
@@ -126,6 +130,13 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
             expectation; `credit` lowers their variance. Needs the outcome `success`, the trainer's own rollout and
             one process. The steps of continuations count as environment steps.
         fork_continuations: the number of continuations of each of these states.
+        credit_weight: multiplies the advantages of `credit` and the penalty. 0 with `opsd_weight` leaves distillation
+            alone.
+        opsd_weight: the weight of on-policy self-distillation (`agentgym_flow.training.self_distillation`): of the
+            reverse KL divergence to the same model with a hint in its prompts; 0 for none.
+        opsd_hint: the hint: `attempt`, what another attempt of the group did to succeed; `expert`, what the
+            environment's expert does; or `module:function`, which maps the `PolicyInput` of a turn to a text or None.
+        opsd_clip: the largest absolute difference of log-probabilities, in nats; None for no limit.
         muon_learning_rate: learning rate of Muon on hidden matrices; AdamW with `learning_rate` trains the other
             parameters. None: AdamW trains all of them.
         final_lr_ratio: the learning rate at the end of the linear schedule, as a fraction of the full one.
@@ -191,6 +202,10 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
     credit_settings: dict[str, Any] | str | None = field(default_factory=dict)
     fork_share: float = 0.0
     fork_continuations: int = 4
+    credit_weight: float = 1.0
+    opsd_weight: float = 0.0
+    opsd_hint: str = "attempt"
+    opsd_clip: float | None = None
     muon_learning_rate: float | None = None
     final_lr_ratio: float = 0.0
     merge_prompts: bool = True
@@ -368,6 +383,10 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
             )
 
     def _check_combinations(self) -> None:
+        if self.credit_weight != 1 and not self.opsd_weight:
+            raise BadSetting("credit_weight weighs credit against self-distillation: set opsd_weight too")
+        if self.opsd_weight and not self.mask_observations:
+            raise BadSetting("a teacher scores the answers of the policy only: leave mask_observations on, or opsd off")
         if self.fork_share and (self.outcome != "success" or processes() > 1):
             raise BadSetting(
                 "fork_share measures success in one process: leave it at 0 for returns or several processes"

@@ -215,7 +215,7 @@ def estimate(configs: Configs) -> CostEstimate:
     evaluated = 4 * run.eval_episodes + run.validations * run.validation_episodes
     # A backward pass costs two forward passes; half of it is the gradient of weights, which LoRA does not need.
     per_token = 2 + (2 if run.lora else 4) + (2 if agent.gradient_checkpointing else 0)
-    passes = per_token * agent.num_iterations + (2 if agent.beta else 0)
+    passes = per_token * agent.num_iterations + (2 if agent.beta else 0) + (2 if agent.opsd_weight else 0)
     cloned = warm.warm_start_updates * warm.warm_start_batch if warm.warm_start_levels else 0
     layers, output = _split(run, parameters)
     written = found.turns * answer

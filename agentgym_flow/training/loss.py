@@ -6,8 +6,8 @@ positive and negative advantages, which are all that the clipped objective needs
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from agentgym_flow.generation.padding import next_logits, positions
 from agentgym_flow.training import scoring
 from agentgym_flow.training._trl import fused_lm_head
-from agentgym_flow.training.rows import Batch, trim_padding
+from agentgym_flow.training.rows import Batch, TrainingRow, collate, trim_padding
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -211,3 +211,32 @@ def batch_logprobs(
             found[first : first + size, :columns] = logprobs[:, :columns]
     model.train(was_training)
     return found
+
+
+def row_logprobs(
+    model: PreTrainedModel,
+    some: Sequence[TrainingRow],
+    filling: Callable[[int], Mapping[str, Any]],
+    *,
+    temperature: float,
+    passes: int,
+    share: bool = False,
+) -> list[list[float]]:
+    """Return the log-probabilities of the completions of rows, without gradient; equal rows are computed once.
+
+    Args:
+        model: the causal language model.
+        some: the rows; all processes must call this, with any number of them.
+        filling: maps the number of distinct rows to the keyword arguments of `collate`.
+        temperature: the sampling temperature.
+        passes: the number of forward passes.
+        share: compute every distinct prefix of the rows of a pass once.
+    """
+    keys = [(tuple(row.prompt), tuple(row.completion), tuple(row.sampled or ())) for row in some]
+    distinct = dict(zip(keys, some, strict=True))
+    if not share:  # rows of similar length share a pass
+        distinct = dict(sorted(distinct.items(), key=lambda one: len(one[0][0]) + len(one[0][1])))
+    batch = collate([*distinct.values()], **filling(len(distinct)))
+    found = batch_logprobs(model, batch, temperature, -(-len(batch["prompt_ids"]) // passes), share=share)
+    known = dict(zip(distinct, found.tolist(), strict=False))  # without the rows of padding
+    return [known[key][: len(row.completion)] for key, row in zip(keys, some, strict=True)]

@@ -174,6 +174,8 @@ class WarmStartConfig:
         warm_start_imitate_noise: whether random actions are imitated. False shows them as context only.
         warm_start_text_weight: the weight in the loss, in [0, 1], of tokens of prompts and observations; tokens of
             answers have weight 1. Above 0 the model learns to write whole episodes, as in pre-training.
+        warm_start_hints: whether each turn is also imitated with its answer as a hint after the prompt, so that the
+            tiny policy learns to read the hints of `opsd_hint`. Answers must be single tokens.
         warm_start_updates: optimizer steps.
         warm_start_batch: turns per step, drawn with replacement.
         warm_start_learning_rate: learning rate of AdamW.
@@ -187,6 +189,7 @@ class WarmStartConfig:
     warm_start_noise: float = 0.3
     warm_start_imitate_noise: bool = True
     warm_start_text_weight: float = 0.0
+    warm_start_hints: bool = False
     warm_start_updates: int = 120
     warm_start_batch: int = 128
     warm_start_learning_rate: float = 2e-3

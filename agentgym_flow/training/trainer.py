@@ -24,7 +24,7 @@ from transformers import PrinterCallback, TrainerCallback
 from transformers.integrations import is_deepspeed_zero3_enabled
 
 from agentgym_flow.core import Stream, TextEnv, stable_hash
-from agentgym_flow.episodes import Episode, Group, Turn
+from agentgym_flow.episodes import Episode, Group
 from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.generation import Generator
 from agentgym_flow.generation.padding import ignores_padding
@@ -51,6 +51,7 @@ from agentgym_flow.training.loss import (
     merged_loss,
     next_logprobs,
     passes_by_length,
+    row_logprobs,
 )
 from agentgym_flow.training.off_policy import Mismatch, corrected, staleness
 from agentgym_flow.training.optim import linear_decay, muon_of
@@ -64,7 +65,17 @@ from agentgym_flow.training.policy import (
 )
 from agentgym_flow.training.processes import UPDATE, Processes, out_of_memory
 from agentgym_flow.training.reference import Reference
-from agentgym_flow.training.rows import Batch, MergedRow, collate, collate_merged, merge, rows, thin_rows, trim_padding
+from agentgym_flow.training.rows import (
+    Batch,
+    MergedRow,
+    TrainingRow,
+    collate,
+    collate_merged,
+    merge,
+    rows,
+    thin_rows,
+    trim_padding,
+)
 from agentgym_flow.training.run_config import mapping
 from agentgym_flow.training.run_folder import (
     MADE_WITH,
@@ -76,6 +87,7 @@ from agentgym_flow.training.run_folder import (
     write_json,
 )
 from agentgym_flow.training.scoring import can_share
+from agentgym_flow.training.self_distillation import Teacher, check_hints
 from agentgym_flow.training.tracking import Tracking
 
 if TYPE_CHECKING:
@@ -154,6 +166,10 @@ class AgentTrainer(RowTrainer):
         )
         self.policy.prompt_ids(start)
         self.reference = Reference(model, bf16=args.mixed_precision == "bf16") if args.beta else None
+        self.teacher: Teacher | None = None
+        if args.opsd_weight:
+            check_hints(args, template, env)
+            self.teacher = Teacher(self.policy, make_env, args, self._scores, acts_as)
         self.groups: list[Group] = []
         self.advantages: Advantages = []
         self.played = TrainingOutcomes()
@@ -238,6 +254,8 @@ class AgentTrainer(RowTrainer):
                 return super().train(checkpoint, **kwargs)
         finally:
             self.source.close()
+            if self.teacher is not None:
+                self.teacher.close()
 
     def describe(self, folder: Path) -> None:
         """Add to a new checkpoint the settings of its run, the counts of episodes, and the state of the source."""
@@ -309,10 +327,15 @@ class AgentTrainer(RowTrainer):
             weights = weigh(self.groups, observations=not self.args.mask_observations, policy=self.acts_as)
         episodes = [episode for group in self.groups for episode in group]
         share = self._processes.part(len(episodes))
+        behind = staleness([turn for e in episodes for turn in e.turns_by(self.acts_as)], self.state.global_step)
         batch, counts = self._rows(
-            episodes[share], [a for group in advantages for a in group][share], [w for g in weights for w in g][share]
+            episodes[share],
+            [a for group in advantages for a in group][share],
+            [w for g in weights for w in g][share],
+            share,
+            is_stale=any(behind) or not self.source.exact,
         )
-        batch, mismatch = self._corrected(batch, [turn for e in episodes for turn in e.turns_by(self.acts_as)])
+        batch, mismatch = self._corrected(batch, behind)
         done = time.perf_counter()
         self._clock.making += done - started
         figures = outcome_metrics(
@@ -326,7 +349,13 @@ class AgentTrainer(RowTrainer):
         return batch
 
     def _rows(
-        self, episodes: list[Episode], advantages: list[list[float]], weights: list[float]
+        self,
+        episodes: list[Episode],
+        advantages: list[list[float]],
+        weights: list[float],
+        share: slice,
+        *,
+        is_stale: bool,
     ) -> tuple[Batch, dict[str, float]]:
         plain = rows(
             [Group([episode]) for episode in episodes],
@@ -336,6 +365,11 @@ class AgentTrainer(RowTrainer):
             mask_observations=self.args.mask_observations,
             policy=self.acts_as,
         )
+        if self.teacher is not None:
+            plain, sums = self.teacher.taught(plain, self.groups, share, rescores=is_stale)
+            found = sums.metrics(lambda values: self._over_processes(torch.tensor(values)))
+            self.played.env_steps += int(found["opsd/steps"])
+            self.record(found)
         counts: dict[str, float] = {"turns": sum(len(episode.turns_by(self.acts_as)) for episode in episodes)}
         selection = self.args.zero_advantage_share, Stream("zero advantages", self.args.seed, self.played.batches)
         if self.args.merge_prompts and self.args.layout == TURN and self.policy.sampling.max_new_tokens == 1:
@@ -368,14 +402,25 @@ class AgentTrainer(RowTrainer):
         mixture = own.logsumexp(0) - math.log(len(own))
         return float((own.exp() * (own - mixture)).sum(1).mean())
 
-    def _corrected(self, batch: Batch, turns: Sequence[Turn]) -> tuple[Batch, dict[str, float]]:
+    def _scores(self, some: Sequence[TrainingRow]) -> list[list[float]]:
+        """Return the log-probabilities of the completions of rows by the present weights, without gradient."""
+        with self.frozen_model() as model, out_of_memory(UPDATE):
+            return row_logprobs(
+                model,
+                some,
+                self._filling,
+                temperature=self.args.temperature,
+                passes=self.args.steps_per_generation or 1,  # as in an update
+                share=self.shares,
+            )
+
+    def _corrected(self, batch: Batch, behind: Sequence[int]) -> tuple[Batch, dict[str, float]]:
         """Correct a batch for turns sampled by older weights or another backend; return it with metrics.
 
-        `turns` are those of all processes, so that all processes decide alike. If the model in training sampled all
-        turns, there is no correction. Observations that are trained on then get log-probabilities, which they lack
-        because no policy sampled them.
+        `behind` is the staleness of the turns of all processes, so that all processes decide alike. If the model in
+        training sampled all turns, there is no correction. Observations that are trained on then get log-probabilities,
+        which they lack because no policy sampled them.
         """
-        behind = staleness(turns, self.state.global_step)
         off_policy = not self.source.exact or any(behind)
         correcting = off_policy and self.args.vllm_importance_sampling_correction
         figures: dict[str, float] = {}

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -253,6 +253,19 @@ def with_text(row: TrainingRow, weight: float) -> TrainingRow:
     )
 
 
+def hinted(row: TrainingRow) -> TrainingRow:
+    """Return a demonstration with its answer as a hint after the prompt, as in prompts of the teacher of OPSD.
+
+    Raises `BadSetting` unless the answer is one token.
+    """
+    if len(row.completion) != 1:
+        raise BadSetting(
+            "warm_start_hints is for answers of one token in layout turn: leave it out, because language models can "
+            "read hints"
+        )
+    return replace(row, prompt=[*row.prompt, *row.completion])
+
+
 def clone(
     model: PreTrainedModel,
     examples: Sequence[TrainingRow],
@@ -386,6 +399,8 @@ def warm_start(
         imitate_noise=config.warm_start_imitate_noise,
     )
     turns = sum(row.turns for row in examples)
+    if config.warm_start_hints:
+        examples += [hinted(row) for row in examples]
     longest = max(examples, key=lambda row: len(row.prompt) + len(row.completion))
     check_context(context_of(model), len(longest.prompt), len(longest.completion), layout)
     if config.warm_start_text_weight:

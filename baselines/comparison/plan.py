@@ -46,6 +46,15 @@ FILES: Mapping[str, str] = {
 }
 """The default settings file of an environment, in `baselines/configs`."""
 
+LATER: Mapping[str, Any] = {
+    "credit_weight": 1.0,
+    "opsd_weight": 0.0,
+    "opsd_hint": "attempt",
+    "opsd_clip": None,
+    "warm_start_hints": False,
+}
+"""Settings that came after recorded runs and registered comparisons, with the values of those."""
+
 OWN = ("about", "num_generations", "tasks", "batches", "core_seconds")
 
 HALF, SHARE = "-half", "batches_share"
@@ -150,11 +159,12 @@ class Setting:
 
     @cached_property
     def lasting(self) -> dict[str, Any]:
-        """The settings that runs of all algorithms and seeds share, flat."""
+        """The settings that runs of all algorithms and seeds share, flat, without those of `LATER` at their values."""
         everything = resolved(self.plain_configs())
         own = ("credit", "credit_settings", "seed", *MAY_CHANGE)
         plain: dict[str, Any] = json.loads(json.dumps(everything, default=str))
-        return {name: value for name, value in plain.items() if name not in own}
+        changed = {name for name, value in plain.items() if name not in LATER or value != LATER[name]}
+        return {name: value for name, value in plain.items() if name not in own and name in changed}
 
     @cached_property
     def references(self) -> tuple[str, ...]:

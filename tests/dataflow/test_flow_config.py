@@ -38,6 +38,8 @@ def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
         ("resources: {GPU: true}", "'GPU' must be an integer"),
         ("turns: solver", "turns must be a list of names"),
         ("trace: yes please", "trace must be true or false"),
+        ("partial_rollouts: true", "partial_rollouts needs order: ready"),
+        ("{order: ready, partial_rollouts: newest}", "partial_rollouts must be true or false"),
         ("[1, 2]", "there are no settings"),
         ("a: [", "cannot be read"),
     ],

@@ -24,7 +24,18 @@ from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal, digest_of
 from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, ORDERS, READY, Ledger
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.bookkeeping.progress import PublishedWeights
-from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, CommitVerdict, Lease, Slot, SlotId
+from agentgym_flow.dataflow.records import (
+    PARTIAL,
+    Arrival,
+    Attempt,
+    Claim,
+    Commit,
+    CommitVerdict,
+    Lease,
+    Slot,
+    SlotId,
+    UsedWeights,
+)
 from agentgym_flow.errors import BadData, BadSetting, PutAside, Superseded, UnknownName, UnknownOption
 
 SIZE = 2  # slots of a batch
@@ -122,9 +133,15 @@ class Trainer:
 class Flow(RuleBasedStateMachine):
     """Trainers, workers and a manager; all of them can be killed at any time, and answers can be lost."""
 
-    @initialize(order=st.sampled_from(ORDERS), staleness=st.integers(0, 2), policies=st.sampled_from(["a", "ab"]))
+    @initialize(
+        order=st.sampled_from([*ORDERS, PARTIAL]),
+        staleness=st.integers(0, 2),
+        policies=st.sampled_from(["a", "ab"]),
+    )
     def begin(self, order: str, staleness: int, policies: str) -> None:
-        self.order, self.staleness, self.policies = order, staleness, [*policies]
+        self.partial = order == PARTIAL
+        self.order, self.staleness, self.policies = READY if self.partial else order, staleness, [*policies]
+        self.heard: list[UsedWeights] = []
         self.folder = tempfile.TemporaryDirectory()
         self.store, self.clock = Messages(), Clock()
         self.manager = self.start()
@@ -148,7 +165,8 @@ class Flow(RuleBasedStateMachine):
 
     @property
     def setup(self) -> dict[str, Any]:
-        return {"policies": self.policies, "order": self.order, "staleness": self.staleness}
+        partial = {PARTIAL: True} if self.partial else {}
+        return {"policies": self.policies, "order": self.order, "staleness": self.staleness, **partial}
 
     @property
     def ledger(self) -> Ledger:
@@ -166,6 +184,12 @@ class Flow(RuleBasedStateMachine):
             for slot, payload in trainer.batches[-1].items():
                 known = self.ledger.entries[slot].digest
                 assert known == digest_of(payload.encode()), "what is trained on is what the ledger has"
+                for policy, version in self.ledger.entries[slot].versions():
+                    published = self.ledger.of(policy).versions.by_number[version]
+                    assert published.update >= len(trainer.batches) - 1 - self.staleness or policy != trainer.policy
+                    if len(self.trainers) == 1:
+                        ours = {digest_of(weights.encode()) for weights in trainer.history}
+                        assert published.digest in ours, "no turn is of weights that a trainer went back behind"
 
     @rule(number=st.integers(0, 1))
     def receive(self, number: int) -> None:
@@ -221,6 +245,14 @@ class Flow(RuleBasedStateMachine):
             weights = {p: self.store.get(p, version, None).decode() for p, version in lease.weights.items()}
             assert lease.digests == {p: digest_of(one.encode()) for p, one in weights.items()}
             self.leases.append((lease, episode(lease.slot, weights)))
+            self.heard += [UsedWeights(p, lease.weights[p], lease.digests[p]) for p in lease.weights]
+
+    def sent(self, lease: Lease, payload: str) -> Commit:
+        """In a partial stream, an episode goes on with the weights of later leases; void ones may be among them."""
+        own = [UsedWeights(p, lease.weights[p], lease.digests[p]) for p in lease.weights]
+        later = [one for one in self.heard[-4:] if one.version > lease.weights[one.policy]]
+        used = tuple(dict.fromkeys([*own, *later])) if self.partial else ()
+        return commit_of(lease, payload)._replace(used=used)
 
     @rule(count=st.integers(1, 6), forged=st.integers(0, 5))
     def play(self, count: int, forged: int) -> None:
@@ -240,7 +272,13 @@ class Flow(RuleBasedStateMachine):
     def hand_in(self, lease: Lease, payload: str) -> None:
         key = lease.slot.id, lease.attempt
         before = self.ledger.snapshot()
-        [verdict] = self.manager.commit("w", [commit_of(lease, payload)])
+        there = self.ledger.slots.leased(lease.slot.id, lease.attempt)
+        [verdict] = self.manager.commit("w", [self.sent(lease, payload)])
+        if there and verdict is CommitVerdict.LATE:
+            assert self.partial, "it went on with void weights"
+            assert there.state is SlotState.QUEUED
+            assert there.row()[-2] == next(row for row in before["slots"]["entries"] if row[0] == [*lease.slot])[-2]
+            return
         if verdict is CommitVerdict.ACCEPTED:
             assert self.attempts[lease.slot.id] == lease.attempt, "only the last attempt commits"
             assert key not in self.accepted, "and once"
@@ -352,7 +390,7 @@ class Flow(RuleBasedStateMachine):
             self.clock.now += 6
             for lease in self.manager.lease("last", 3):
                 weights = {p: self.store.get(p, version, None).decode() for p, version in lease.weights.items()}
-                self.manager.commit("last", [commit_of(lease, episode(lease.slot, weights))])
+                self.manager.commit("last", [self.sent(lease, episode(lease.slot, weights))])
             for trainer in self.trainers:
                 if len(trainer.batches) < goal:
                     trainer.step(self.manager, self.order, self.staleness, repeat=False)
@@ -568,3 +606,34 @@ def test_a_snapshot_goes_through_json() -> None:
     assert again.snapshot() == ledger.snapshot()
     assert again.lease("v", 9, 5.0) == ledger.lease("v", 9, 5.0)
     assert again.slots.states() == ledger.slots.states()
+
+
+# -------------------------------------------------------------------- partial rollouts
+def test_an_episode_is_as_old_as_its_oldest_turn() -> None:
+    ledger = ledger_with(3, order=READY, staleness=1)
+    attempts = [Attempt(entry.slot.id, entry.attempt) for entry in ledger.lease("w", 3, 5.0)]
+    for version in (2, 3):
+        ledger.ack("a", version - 2, [])
+        ledger.publish("a", PublishedWeights(version, version - 1, version - 1))
+    for attempt, used in zip(attempts, ([1, 2, 3], [3, 2], [2]), strict=True):
+        ledger.commit(*attempt, "digest", 0, [("a", version) for version in used])
+    with pytest.raises(BadSetting, match="too old for batch 2"):
+        ledger.ack("a", 2, attempts[:1])
+    assert ledger.ack("a", 2, attempts[1:]) == []
+    assert ledger.progress["a"].ages == {1: 2}, "its lease named older weights, but no turn was of them"
+    assert [ledger.entries[one.slot].versions() for one in attempts] == [
+        [("a", 1), ("a", 2), ("a", 3)], [("a", 2), ("a", 3)], [("a", 2)]
+    ]  # fmt: skip
+    assert Ledger.restore(json.loads(json.dumps(ledger.snapshot()))).snapshot() == ledger.snapshot()
+
+
+def test_what_was_played_with_later_weights_of_a_trainer_that_went_back_is_void() -> None:
+    ledger = ledger_with(1, order=READY)
+    [(kept, _), (void, _)] = [(entry.slot.id, entry.attempt) for entry in ledger.lease("w", 2, 5.0)]
+    ledger.ack("a", 0, [])
+    ledger.publish("a", PublishedWeights(2, 1, 1))
+    ledger.commit(kept, 1, "digest")
+    ledger.commit(void, 1, "digest", 0, [("a", 1), ("a", 2)])
+    assert ledger.rewind("a", 0) == [void]
+    assert ledger.entries[void].versions() == [("a", 1)], "the lease is all that is left of the attempt"
+    assert ledger.counts["rewound"] == 1

@@ -22,7 +22,16 @@ from agentgym_flow.dataflow.bookkeeping.callers import BATCHES, MOST_FAILED, adv
 from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal, digest_of
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.local_engine import WatchedFlow
-from agentgym_flow.dataflow.records import Attempt, Claim, CommitVerdict, Slot, SlotId, stage_digest
+from agentgym_flow.dataflow.records import (
+    PARTIAL,
+    Attempt,
+    Claim,
+    CommitVerdict,
+    Slot,
+    SlotId,
+    UsedWeights,
+    stage_digest,
+)
 from agentgym_flow.dataflow.trace import TracedFlow, TraceWriter
 from agentgym_flow.errors import (
     BadData,
@@ -1040,3 +1049,52 @@ def test_weights_of_a_trainer_that_has_finished_are_not_waited_for(clock: Clock)
     manager.finish(b)
     with pytest.raises(FlowDown, match="new weights of b, whose trainer has finished"):
         manager.arrivals(a, 0)
+
+
+# -------------------------------------------------------------------- partial rollouts
+def test_newer_weights_are_checked_by_their_digests_and_void_ones_are_no_fault(tmp_path: Path, clock: Clock) -> None:
+    manager = make_manager(clock, journal=ManagerJournal(tmp_path / "journal"))
+    a = opened(manager, "s", "a", 0, {"policies": ["a"], "order": "ready", PARTIAL: True})
+    manager.publish(a, 0, 0, b"first")
+    manager.admit(a, slots(0, 3))
+    leases = manager.lease("w", 6)
+    manager.ack(a, 0, [], [])
+    manager.publish(a, 1, 10, b"second")
+    one, two = UsedWeights("a", 1, digest_of(b"first")), UsedWeights("a", 2, digest_of(b"second"))
+    commits = [played(lease) for lease in leases]
+
+    def verdict(number: int, *used: UsedWeights) -> CommitVerdict:
+        return manager.commit("w", [commits[number]._replace(used=used)])[0]
+
+    assert verdict(0, one, two) is verdict(1, two) is CommitVerdict.ACCEPTED
+    assert verdict(0, one, two) is CommitVerdict.REPEATED
+    refused = [verdict(2), verdict(3, one._replace(version=0)), verdict(4, one, two._replace(digest=one.digest))]
+    refused.append(verdict(5, one, two._replace(policy="b")))
+    assert refused == [CommitVerdict.OTHER_WEIGHTS] * 4
+    [again] = manager.lease("w2", 1)
+    assert again.weights == {"a": 2}
+    commits[2] = played(again)
+    assert verdict(2, one, two) is CommitVerdict.OTHER_WEIGHTS, "older than its lease names"
+    manager.close()
+    manager = make_manager(clock, journal=ManagerJournal(tmp_path / "journal"))
+    found = [(arrival.steps, arrival.updates, arrival.used) for arrival in manager.arrivals(a, 0)]
+    assert found == [
+        ({"a": 0}, {"a": 0}, (("a", 1, 0), ("a", 2, 10))),
+        ({"a": 10}, {"a": 1}, (("a", 2, 10),)),
+    ]
+    a = opened(manager, "s", "a", 0, {"policies": ["a"], "order": "ready", PARTIAL: True})
+    assert manager.arrivals(a, 0) == [], "both went on with weights that are void now"
+    commits[0] = played(manager.lease("w3", 1)[0])
+    before = manager.status()["streams"]["s"]["counts"]
+    assert verdict(0, one, two) is CommitVerdict.LATE
+    after = manager.status()["streams"]["s"]["counts"]
+    assert after == {**before, "given_back": 1}, "which is no failed attempt"
+
+
+def test_a_stream_without_the_setting_takes_no_newer_weights(clock: Clock) -> None:
+    manager = make_manager(clock)
+    a = opened(manager, "s", "a", 0, SETUP)
+    manager.publish(a, 0, 0, b"first")
+    manager.admit(a, slots(0))
+    commit = played(manager.lease("w", 1)[0])._replace(used=(UsedWeights("a", 1, digest_of(b"first")),))
+    assert manager.commit("w", [commit]) == [CommitVerdict.OTHER_WEIGHTS]

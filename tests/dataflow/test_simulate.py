@@ -36,6 +36,18 @@ def test_equal_episodes_take_the_hours_worked_out_by_hand() -> None:
     assert seconds(replace(fast_trainer, mode="overlap")) == pytest.approx(10 * 60 + 30)
 
 
+def test_with_room_for_one_version_newer_weights_need_the_end_of_a_turn_and_not_of_an_episode() -> None:
+    pinned = Scenario(mode="ready", updates=6, groups=4, size=4, versions=1, regions=(Region("a", 2, 8),))
+    partial = replace(pinned, turns=8)
+    alone, turning = simulate(pinned), simulate(partial)
+    assert turning.hours < 0.8 * alone.hours
+    assert turning.trained == alone.trained == 6 * 16
+    assert max(turning.staleness) <= 4
+    assert simulate(replace(pinned, versions=9)).composition == simulate(replace(partial, versions=9)).composition
+    with pytest.raises(BadSetting, match="only in ready order"):
+        replace(partial, mode="fixed")
+
+
 def test_two_policies_take_the_hours_worked_out_by_hand() -> None:
     two = replace(EQUAL, train_seconds=(60.0, 100.0))
     assert seconds(replace(two, mode="synchronous", one_device=True)) == pytest.approx(10 * (60 + 60 + 100))

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 
 from agentgym_flow.cli.app import app
 from agentgym_flow.dataflow.bookkeeping.callers import target_workers, wait_share
-from agentgym_flow.dataflow.records import CommitVerdict, Flow, Slot
+from agentgym_flow.dataflow.bookkeeping.journal import digest_of
+from agentgym_flow.dataflow.records import PARTIAL, CommitVerdict, Flow, Slot, UsedWeights
 from agentgym_flow.dataflow.simulator import simulate
 from agentgym_flow.dataflow.simulator.scenario import Region, Scenario, WorkerChange
 from agentgym_flow.dataflow.trace import (
@@ -91,6 +92,21 @@ def test_a_trace_without_events_is_refused(tmp_path: Path) -> None:
         read_trace(tmp_path / "trace.jsonl")
     with pytest.raises(FileNotFoundError):
         read_trace(tmp_path / "other.jsonl")
+
+
+def test_the_versions_that_played_an_episode_are_shown(tmp_path: Path) -> None:
+    writer = TraceWriter(tmp_path / "trace.jsonl", clock=iter(range(100)).__next__)
+    flow: Flow = TracedFlow(make_manager(Clock()), writer, every=1e9)
+    claim = opened(flow, "s", "p", 0, {"policies": ["p"], "order": "ready", PARTIAL: True})
+    flow.publish(claim, 0, 0, b"one")
+    flow.admit(claim, [Slot(0, 0, 0, 7, 7)])
+    (lease,) = flow.lease("w", 1)
+    flow.ack(claim, 0, [], [])
+    flow.publish(claim, 1, 1, b"two")
+    used = tuple(UsedWeights("p", number, digest_of(text)) for number, text in enumerate((b"one", b"two"), 1))
+    assert flow.commit("w", [commit_of(lease, "zero")._replace(used=used)]) == [CommitVerdict.ACCEPTED]
+    (span,) = (one for one in spans_of(read_trace(tmp_path / "trace.jsonl")) if one.what == PLAY)
+    assert span.args["versions"] == "p 1, p 2"
 
 
 def test_what_a_manager_is_asked_becomes_spans(tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ PLAIN = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", 
         pytest.param({"muon_learning_rate": 5e-3}, 0.05, marks=pytest.mark.nightly),
         ({**PLAIN, "merge_prompts": False, "beta": 0.1}, 1e-3),
         ({**PLAIN, "merge_prompts": False, "beta": 0.1, "share_prefixes": True}, 1e-3),
+        ({**PLAIN, "opsd_weight": 0.1, "opsd_hint": "expert"}, 1e-3),
         # Rounds of any size, shared out unevenly. With the default seed a draw lies within rounding of the border
         # between two tokens, so on some machines two processes sample another token than one does.
         pytest.param(

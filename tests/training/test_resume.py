@@ -77,6 +77,7 @@ def run(
         (4, {}),  # at a checkpoint
         (7, {"logging_steps": 3}),  # within a batch, with values measured and not yet logged in the checkpoint
         (7, {"muon_learning_rate": None, "merge_prompts": False, "num_iterations": 2, "max_steps": 8}),
+        (7, {"opsd_weight": 0.1, "opsd_hint": "expert", "max_steps": 8}),
         pytest.param(
             7, {"gradient_accumulation_steps": 2, "logging_steps": 1, "save_steps": 3}, marks=pytest.mark.heavy
         ),

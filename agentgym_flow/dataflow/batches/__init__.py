@@ -20,7 +20,7 @@ from agentgym_flow.dataflow.batches.inbox import CompleteGroup, Inbox, Receiver
 from agentgym_flow.dataflow.bookkeeping.callers import check_trainer
 from agentgym_flow.dataflow.bookkeeping.ledger import FIXED
 from agentgym_flow.dataflow.config import FlowConfig
-from agentgym_flow.dataflow.records import Claim, Flow, Slot
+from agentgym_flow.dataflow.records import PARTIAL, Claim, Flow, Slot
 from agentgym_flow.dataflow.stage import stage_of, state_to_send, turn_router
 from agentgym_flow.dataflow.weights import full
 from agentgym_flow.episodes import Group
@@ -62,7 +62,7 @@ class LeasedGroups:
     For batch n, it publishes the present weights as update n, plans the batches up to n + S (or the last one of the
     run), and waits for batch n. With `order: fixed` this consists of the groups planned for it, so it does not depend
     on who played them or when; with S = 0 it equals the batch of `OwnRollout`. With `order: ready` it consists of the
-    groups that are complete first, and groups played with weights more than S updates old are dropped.
+    groups that are complete first, and groups with a turn sampled by weights more than S updates old are dropped.
 
     Episodes are replayed here (see `Receiver`); those that do not match their tokens are rejected and played again.
 
@@ -150,6 +150,7 @@ class LeasedGroups:
             "max_attempts": config.max_attempts,
             "actor": self._actor(),
             **({"lockstep": True} if config.lockstep else {}),
+            **({PARTIAL: True} if config.partial_rollouts else {}),
             **({} if config.check == 1 else {"keep": [*self._own.envs.keep]}),
         }
 
@@ -262,6 +263,10 @@ class LeasedGroups:
             inbox.fetch(WAIT)
         groups, metrics = self._data.fill(batch, first, count)
         played += [one.group for one in first]
+        if self._config.partial_rollouts:
+            episodes = [episode for one in first for episode in one.group]
+            numbers = [len({turn.output.version for turn in episode.turns_by(self._acts_as)}) for episode in episodes]
+            metrics["dataflow/versions"] = sum(numbers) / len(numbers)
         return GroupBatch(groups, played, {**metrics, "dataflow/stale_groups": stale})
 
     # ---------------------------------------------------------------- slots

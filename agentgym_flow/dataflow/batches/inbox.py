@@ -35,12 +35,19 @@ if TYPE_CHECKING:
     from agentgym_flow.training.policy import PromptedPolicy
 
 
+Used = Sequence[tuple[str, int, int]]
+"""See `Arrival.used`."""
+
+StepOf = Callable[[str, int], int]
+"""Returns the optimizer step of the weights of a turn, given its policy and number."""
+
+
 class CompleteGroup(NamedTuple):
     """A group whose episodes have all arrived.
 
     Attributes:
         group: the episodes, or what the operators made of them.
-        update: the earliest update, of the policy in training, that played one of them.
+        update: the earliest update, of the policy in training, that sampled a turn of one of them.
         number: of the commit that completed it, see `Arrival.number`.
         played: their attempts; empty for a group that is replayed.
     """
@@ -106,7 +113,7 @@ class Inbox:
         if arrival.payload:
             trusted = self.check < 1 and self._chance.random() >= self.check
             receive = receiver.trust if trusted else receiver.replay
-            episode = receive(arrival.slot, arrival.payload, arrival.steps)
+            episode = receive(arrival.slot, arrival.payload, arrival.steps, arrival.used)
             if trusted:
                 self._trusted.add(arrival.played)
             return episode
@@ -166,13 +173,14 @@ class Receiver:
         self.envs.give_back(recorder)
         return episode
 
-    def replay(self, slot: Slot, payload: str, steps: Mapping[str, int]) -> Episode:
+    def replay(self, slot: Slot, payload: str, steps: Mapping[str, int], used: Used = ()) -> Episode:
         """Replay the episode of a slot, and return it, equal to the one that an honest worker recorded.
 
         Args:
             slot: the slot.
             payload: what was sent, as `encode` returns it.
             steps: for each policy, the optimizer step of the weights that played; `PolicyOutput.version`.
+            used: the same by version, if turns were played with several, see `Arrival.used`.
 
         Raises:
             Forged: the payload does not match its tokens; the message names the first difference.
@@ -182,16 +190,17 @@ class Receiver:
             if name not in steps:
                 raise BadSetting(f"policy {name!r} has no optimizer step: its weights were never published")
         sent = WireCopy.parse(payload)
+        step_of = _steps_of_turns(sent, steps, used)
         with self._playing() as recorder:
             policy_input = self._start(recorder, slot, sent)
             episode = policy_input.episode
-            self._play(policy_input, recorder, sent, steps)
+            self._play(policy_input, recorder, sent, step_of)
             _check_line(sent.logged, LoggedEpisode.of(episode))
             if sent.report and differ([[*row.values()] for row in sent.reported()], report_of(episode)):
                 raise Forged("the report on the turns differs from the replay")
             return episode
 
-    def trust(self, slot: Slot, payload: str, steps: Mapping[str, int]) -> Episode:
+    def trust(self, slot: Slot, payload: str, steps: Mapping[str, int], used: Used = ()) -> Episode:
         """Return the episode of a slot as its worker reported it, without stepping.
 
         Checks the slot and the start of the episode. Trusts everything later: observations, states, rewards, prompts,
@@ -200,9 +209,10 @@ class Receiver:
         Raises as `replay` if the payload is malformed.
         """
         sent = WireCopy.parse(payload)
+        step_of = _steps_of_turns(sent, steps, used)
         with self._playing() as recorder:
             policy_input = self._start(recorder, slot, sent)
-            self._add_reported_turns(policy_input, sent, steps)
+            self._add_reported_turns(policy_input, sent, step_of)
             return policy_input.episode
 
     @contextmanager
@@ -254,14 +264,12 @@ class Receiver:
         return name, policy, {"completion_ids": tokens, "logprobs": logprobs}
 
     # ---------------------------------------------------------------- replayed
-    def _play(
-        self, policy_input: PolicyInput, recorder: EpisodeRecorder, sent: WireCopy, steps: Mapping[str, int]
-    ) -> None:
+    def _play(self, policy_input: PolicyInput, recorder: EpisodeRecorder, sent: WireCopy, step_of: StepOf) -> None:
         over, turns = False, len(sent.tokens)
         for number in range(turns):
             if over:
                 raise Forged(f"turn {number + 1}: the episode had ended before")
-            self._turn(policy_input, recorder, number, sent, steps)
+            self._turn(policy_input, recorder, number, sent, step_of)
             over = recorder.done or (self._stop is not None and self._stop(policy_input))
         if not over and sent.is_full:
             try:
@@ -277,7 +285,7 @@ class Receiver:
         recorder: EpisodeRecorder,
         number: int,
         sent: WireCopy,
-        steps: Mapping[str, int],
+        step_of: StepOf,
     ) -> None:
         name, policy, sampled = self._sampled(policy_input, number, sent)
         request = policy.request(policy_input)
@@ -287,7 +295,7 @@ class Receiver:
                 "tokenizer, chat template or date, or another version of this package"
             )
         output = policy.output(
-            policy_input, request, Completion(sampled["completion_ids"], sampled["logprobs"], steps[name])
+            policy_input, request, Completion(sampled["completion_ids"], sampled["logprobs"], step_of(name, number))
         )
         if output.completion_ids != sampled["completion_ids"]:
             raise Forged(f"turn {number + 1}: tokens follow the text that ends an answer")
@@ -300,7 +308,7 @@ class Receiver:
         policy_input.observation, policy_input.info = recorder.observation, recorder.info
 
     # ---------------------------------------------------------------- trusted
-    def _add_reported_turns(self, policy_input: PolicyInput, sent: WireCopy, steps: Mapping[str, int]) -> None:
+    def _add_reported_turns(self, policy_input: PolicyInput, sent: WireCopy, step_of: StepOf) -> None:
         logged, kept = sent.logged, set(self.envs.keep)
         official, spoken = policy_input.info.get(OFFICIAL_KEY), logged.completions or logged.actions
         recording = logged.recording or [None] * (len(logged.actions) + 1)
@@ -314,7 +322,7 @@ class Receiver:
                 completion=None if text == action else text,
                 prompt_ids=tuple(row.pop("prompt_ids")),
                 policy=name if len(self.policies) > 1 else None,
-                version=steps[name],
+                version=step_of(name, number),
                 cut=policy.is_cut(sampled["completion_ids"]),
                 **sampled,
             )
@@ -348,6 +356,24 @@ class Receiver:
             episode.meta[TRUNCATED_BY] = CONTEXT
         elif self._stop is None and not ended:
             raise Forged("the episode is reported to stop without having ended")
+
+
+def _steps_of_turns(sent: WireCopy, steps: Mapping[str, int], used: Used) -> StepOf:
+    """Return a function from policy and number of a turn to the step of its weights; it raises `Forged`.
+
+    Raises `Forged` if the episode, but not its commit, says that newer weights played, or the reverse.
+    """
+    known = {(policy, version): step for policy, version, step in used}
+    if (sent.versions is None) == bool(known):
+        raise Forged("the versions of the turns are in the episode, but not in its commit, or the reverse")
+
+    def step_of(name: str, number: int) -> int:
+        version = None if sent.versions is None else sent.versions[number]
+        if version is not None and (name, version) not in known:
+            raise Forged(f"turn {number + 1}: version {version} of {name} is not among those of the commit")
+        return steps[name] if version is None else known[name, version]
+
+    return step_of
 
 
 def _check_line(logged: LoggedEpisode, found: LoggedEpisode) -> None:

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from agentgym_flow.dataflow.bookkeeping.entries import LedgerEntry
 from agentgym_flow.dataflow.bookkeeping.journal import IN_MEMORY, Event, ManagerJournal
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
 from agentgym_flow.dataflow.bookkeeping.progress import behind
-from agentgym_flow.dataflow.records import Arrival, Claim, SlotId, stage_digest
+from agentgym_flow.dataflow.records import PARTIAL, Arrival, Claim, Commit, CommitVerdict, SlotId, stage_digest
 from agentgym_flow.errors import BadSetting, FlowDown, UnknownName, shown
 
 TICK = 1.0
@@ -138,6 +139,7 @@ class Book:
         """Return the committed episodes that a policy has not used, with numbers above `after`, in that order."""
         ledger, found = self.ledger(stream), []
         figures: dict[tuple[int, ...], tuple[dict[str, int], dict[str, int]]] = {}  # many episodes share weights
+        is_partial = self.setups[stream].get(PARTIAL, False)
         for entry in ledger.arrived(policy, after):
             versions = tuple(entry.weights.values())
             if versions not in figures:
@@ -146,8 +148,30 @@ class Book:
             content = self._journal.payload(stream, entry.slot.id) if entry.digest else b""
             assert content is not None, "the journal has all committed episodes"
             payload = content.decode("utf-8", "surrogatepass")
-            found.append(Arrival(entry.number, entry.slot, entry.attempt, *figures[versions], payload, entry.reason))
+            of = [(name, ledger.of(name).versions.by_number[number]) for name, number in entry.versions() if is_partial]
+            used = tuple((name, weights.version, weights.step) for name, weights in of)
+            identity = entry.number, entry.slot, entry.attempt
+            found.append(Arrival(*identity, *figures[versions], payload, entry.reason, used))
         return found
+
+    def check_used(self, commit: Commit, entry: LedgerEntry) -> CommitVerdict | None:
+        """Return why an episode is not accepted because of the weights that it went on with; None if it is.
+
+        It is late if a trainer has gone back behind them, which is no fault of the worker.
+        """
+        stream, verdict = commit.held.stream, None
+        if bool(commit.used) != self.setups[stream].get(PARTIAL, False):
+            return CommitVerdict.OTHER_WEIGHTS
+        for policy, version, digest in commit.used:
+            if version < entry.weights.get(policy, version + 1):
+                return CommitVerdict.OTHER_WEIGHTS
+            versions = self.ledgers[stream].of(policy).versions
+            published = versions.by_number.get(version)
+            if published is None or version in versions.void:
+                verdict = CommitVerdict.LATE
+            elif published.digest != digest:
+                return CommitVerdict.OTHER_WEIGHTS
+        return verdict
 
     def check_setup(self, stream: str, policy: str, setup: dict[str, Any], besides: Iterable[str]) -> None:
         """Raise `BadSetting` unless a trainer's setup, apart from `besides`, is that of the stream's other trainers."""

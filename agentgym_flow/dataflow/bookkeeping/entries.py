@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from math import inf
@@ -23,6 +23,7 @@ class SlotState(StrEnum):
     LEASED = "leased"
     COMMITTED = "committed"
     USED = "used"
+    __hash__ = str.__hash__  # that of an enumeration is a function in Python, and slots change their state often
 
 
 @dataclass(slots=True)
@@ -34,13 +35,14 @@ class LedgerEntry:
         state: its state.
         attempt: how often it was leased.
         worker: the worker of the last lease.
-        weights: for each policy, the version of the weights in the last lease.
+        weights: for each policy, the version of the weights in the last lease; after a commit, the oldest that played.
         digest: of the committed episode; empty if the slot is lost.
         size: its bytes.
         number: of the commit.
         used: for each policy that has used it, the batch; negative (-1 - batch) if the policy dropped it.
         reason: why the last failed attempt failed.
         failures: how many attempts failed; leases that a leaving worker gave back do not count.
+        newer: policy and version of all other weights that sampled turns of the committed episode.
         deadline: when the lease ends, unless it is renewed.
         limit: when the lease ends even if it is renewed.
     """
@@ -56,6 +58,7 @@ class LedgerEntry:
     used: dict[str, int] = field(default_factory=dict)
     reason: str = ""
     failures: int = 0
+    newer: Sequence[tuple[str, int]] = ()
     deadline: float = inf
     limit: float = inf
 
@@ -72,7 +75,13 @@ class LedgerEntry:
     def of_row(cls, row: list[Any]) -> Self:
         """Return the entry with this row."""
         slot, state, *rest = row
-        return cls(Slot(*slot), SlotState(state), *rest)
+        entry = cls(Slot(*slot), SlotState(state), *rest)
+        entry.newer = tuple((policy, version) for policy, version in entry.newer)
+        return entry
+
+    def versions(self) -> list[tuple[str, int]]:
+        """Return policy and version of all weights of the last attempt."""
+        return [*self.weights.items(), *self.newer]
 
 
 class Entries:
@@ -84,7 +93,7 @@ class Entries:
         last_commit: the number of the last commit.
         changed: the batches with slots that have changed since the journal was last compacted.
         unused: for each worker, the bytes of its episodes that some policy has not used yet.
-        played_with: for each policy and version of its weights, how many slots were last leased with it.
+        played_with: for each policy and version of its weights, how many slots were last leased or played with it.
         leased_with: the same, of the slots in the state `leased`.
         waiting: for each batch, how many slots are not in the state `used`.
         withdrawn: the slots that were leased, withdrawn and not planned again, each with its last attempt, which must
@@ -120,7 +129,8 @@ class Entries:
     def queue(self, entry: LedgerEntry) -> None:
         """Queue a slot again, and drop its episode."""
         self._move(entry, SlotState.QUEUED)
-        entry.number, entry.digest, entry.size = 0, "", 0
+        _add(self.played_with, entry.newer, -1)
+        entry.number, entry.digest, entry.size, entry.newer = 0, "", 0, ()
         heapq.heappush(self._queue, entry.slot.id)
 
     def lease(
@@ -135,9 +145,18 @@ class Entries:
         entry.deadline, entry.limit = deadline, limit
         heapq.heappush(self._leases, (deadline, entry.slot.id, entry.attempt))
 
-    def commit(self, entry: LedgerEntry, digest: str, size: int) -> None:
-        """Note an episode by its digest and its bytes; an empty digest means that the slot is lost."""
+    def commit(self, entry: LedgerEntry, digest: str, size: int, used: Sequence[tuple[str, int]] = ()) -> None:
+        """Note an episode by its digest and its bytes; an empty digest means that the slot is lost.
+
+        `used` has policy and version of all weights that played it, if they may differ from those of the lease.
+        """
         self._move(entry, SlotState.COMMITTED)
+        if used:
+            _add(self.played_with, entry.weights.items(), -1)
+            oldest = dict(sorted(used, reverse=True))
+            entry.weights = {**entry.weights, **oldest}
+            entry.newer = tuple(one for one in used if one not in oldest.items())
+            _add(self.played_with, entry.versions(), 1)
         _add(self.unused, (entry.worker,), size - entry.size)
         self.last_commit += 1
         entry.digest, entry.size, entry.number = digest, size, self.last_commit
@@ -158,7 +177,7 @@ class Entries:
         if not self._batches[batch]:
             del self._batches[batch], self._numbers[bisect_left(self._numbers, batch)]
         self._count(entry, -1)
-        _add(self.played_with, entry.weights.items(), -1)
+        _add(self.played_with, entry.versions(), -1)
         self.changed.add(batch)
         self.counts[why] += 1
         if why == "withdrawn" and entry.attempt:
@@ -291,7 +310,7 @@ class Entries:
         for row in state["entries"]:
             entry = LedgerEntry.of_row(row)
             entries._enter(entry.slot.id, entry)
-            _add(entries.played_with, entry.weights.items(), 1)
+            _add(entries.played_with, entry.versions(), 1)
         found = entries.by_id.values()
         entries.counts = Counter(state["counts"])
         entries._queue = sorted(slot for slot, entry in entries.by_id.items() if entry.state is SlotState.QUEUED)
@@ -305,9 +324,10 @@ class Entries:
 def _add(counter: Counter[T], keys: Iterable[T], change: int) -> None:
     """Change the counts of `keys`; a counter has no zeros, so it does not grow with what is gone."""
     for key in keys:
-        counter[key] += change
-        if not counter[key]:
-            del counter[key]
+        if count := counter.get(key, 0) + change:
+            counter[key] = count
+        else:
+            counter.pop(key, None)
 
 
 def batch_of(mark: int) -> int:

@@ -116,11 +116,16 @@ class Ledger:
             self.slots.renew(entry, deadline)
         return entry is not None
 
-    def commit(self, slot: SlotId, attempt: int, digest: str, size: int = 0) -> CommitVerdict:
-        """Accept the episode of a lease, given by its digest and its bytes, unless the lease has ended."""
+    def commit(
+        self, slot: SlotId, attempt: int, digest: str, size: int = 0, used: Iterable[Sequence[Any]] = ()
+    ) -> CommitVerdict:
+        """Accept the episode of a lease, given by its digest and its bytes, unless the lease has ended.
+
+        `used` has policy and version of all weights that played it; none: those of the lease.
+        """
         entry = self.slots.leased(slot, attempt)
         if entry is not None:
-            self.slots.commit(entry, digest, size)
+            self.slots.commit(entry, digest, size, [(policy, version) for policy, version in used])
             self.counts["committed"] += 1
             return CommitVerdict.ACCEPTED
         entry = self.entries.get(slot)
@@ -338,7 +343,7 @@ class Ledger:
         void = []
         for slot, entry in self.entries.items():
             there = entry.state in (SlotState.LEASED, SlotState.COMMITTED) and not entry.used
-            if there and any(number in self.progress[name].versions.void for name, number in entry.weights.items()):
+            if there and any(number in self.progress[name].versions.void for name, number in entry.versions()):
                 void.append(slot)
                 self._queue_again(entry, "rewound")
         return void
@@ -362,7 +367,7 @@ class Ledger:
         return self._shared  # one object for many slots saves memory
 
     def played_with(self, entry: LedgerEntry) -> dict[str, PublishedWeights]:
-        """Return for each policy the weights of the last lease of a slot, except those that were deleted."""
+        """Return for each policy the oldest weights of the last attempt at a slot, except those that were deleted."""
         found = {name: self.progress[name].versions.by_number.get(version) for name, version in entry.weights.items()}
         return {policy: published for policy, published in found.items() if published is not None}
 

@@ -191,7 +191,10 @@ class Manager:
         before it are not acknowledged here, so that the journal is damaged, and `Superseded` if another trainer has
         opened the stream since this one did.
         """
-        setup = json.loads(json.dumps(setup))
+        try:
+            setup = json.loads(json.dumps(setup, allow_nan=False))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise BadSetting(f"a setup must be plain data ({error})") from None
         actor = setup.pop(ACTOR, {})
         with self._book.call(durable=True):
             self._book.check_setup(stream, policy, setup, besides=[ACTORS])
@@ -374,13 +377,17 @@ class Manager:
         refused = None if ledger is None or entry is None else self._refusal(ledger, entry, commit, len(content))
         if ledger is not None and refused is not None:
             verdict, reason = refused
+            if verdict is CommitVerdict.LATE:
+                self.give_back(worker, [commit.held])
+                return verdict
             ledger.fail(slot, attempt, reason, verdict)
             self._book.note(stream, "fail", slot, attempt, reason, verdict)
             self._workers.fail(worker, stream, slot, reason)
             return verdict
-        verdict = CommitVerdict.LATE if ledger is None else ledger.commit(slot, attempt, digest, len(content))
+        used = [(policy, version) for policy, version, _ in commit.used]
+        verdict = CommitVerdict.LATE if ledger is None else ledger.commit(slot, attempt, digest, len(content), used)
         if ledger is not None and verdict is not CommitVerdict.REPEATED:
-            self._book.note(stream, "commit", slot, attempt, digest, len(content))
+            self._book.note(stream, "commit", slot, attempt, digest, len(content), *([used] if used else []))
         if verdict is CommitVerdict.ACCEPTED:
             self._book.put_payload(stream, slot, content)
             self._pace.enter(stream)
@@ -392,6 +399,11 @@ class Manager:
         """Return why the episode of a valid lease is refused; None if it is accepted."""
         if commit.digests != _digests(ledger, entry):
             return CommitVerdict.OTHER_WEIGHTS, "it was played with other weights than its lease names"
+        if (verdict := self._book.check_used(commit, entry)) is not None:
+            return (
+                verdict,
+                "it was played with weights that were not published, or with older ones than its lease names",
+            )
         if size > LONGEST:
             return CommitVerdict.TOO_LONG, f"its episode has {size:,} bytes, and at most {LONGEST:,} are accepted"
         unused = sum(one.slots.unused[entry.worker] for one in self._book.ledgers.values())

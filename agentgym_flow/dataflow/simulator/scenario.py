@@ -86,6 +86,8 @@ class Scenario:
         regions: the regions with the workers.
         versions: how many versions of each policy's weights a worker can hold at once. With one, it finishes all its
             episodes before it fetches newer weights.
+        turns: equal turns of an episode, between which it goes on with newer weights (`partial_rollouts`, only for
+            `ready`); 1: it keeps the weights that it began with.
         weights: what is sent at an update: `full`, `delta` or `lora`.
         gigabytes: of an update; None: see `GIGABYTES`.
         full_gigabytes: of all weights, which a worker or relay without any fetches first, except for `lora`.
@@ -112,6 +114,7 @@ class Scenario:
     lockstep: bool = False
     regions: tuple[Region, ...] = (Region("local", 64),)
     versions: int = 2
+    turns: int = 1
     weights: str = "delta"
     gigabytes: float | None = None
     full_gigabytes: float = 28.0
@@ -126,8 +129,10 @@ class Scenario:
         if self.weights not in GIGABYTES:
             raise UnknownOption.among(self.weights, GIGABYTES)
         check_integer("staleness", self.staleness, 0)
-        for name in ("updates", "groups", "size", "versions"):
+        for name in ("updates", "groups", "size", "versions", "turns"):
             check_positive(name, getattr(self, name))
+        if self.turns > 1 and self.mode != "ready":
+            raise BadSetting(f"turns: only in ready order episodes go on with newer weights, and not in {self.mode}")
         check_positive("the number of policies", len(self.train_seconds))
         check_positive("the number of regions", len(self.regions))
         for name, values in (("median", (self.median,)), ("train_seconds", self.train_seconds)):

@@ -81,12 +81,14 @@ class World:
 
 
 class RunningLease(NamedTuple):
-    """A lease that a worker holds, and when it began."""
+    """A lease that a worker holds, when it began, the turns that are left, and the weights of its first turn."""
 
     slot: Slot
     attempt: int
     weights: dict[str, int]
     since: float
+    left: int = 1
+    began_with: dict[str, int] | None = None
 
 
 @dataclass(slots=True)
@@ -116,6 +118,7 @@ class _Worker:
     loading: dict[str, set[int]] = field(default_factory=dict)
     waiting: list[RunningLease] = field(default_factory=list)
     playing: dict[SlotId, tuple[RunningLease, float | None]] = field(default_factory=dict)
+    newest: dict[str, int] = field(default_factory=dict)
 
 
 class Pool:
@@ -264,8 +267,10 @@ class Pool:
         world.call()
         # Renewals are not simulated: a lease of a living worker never ends, see `_lose`.
         entries = world.ledger.lease(worker.name, worker.free, math.inf)
-        plays = [RunningLease(entry.slot, entry.attempt, entry.weights, world.now) for entry in entries]
+        turns = self._scenario.turns
+        plays = [RunningLease(entry.slot, entry.attempt, entry.weights, world.now, turns) for entry in entries]
         if plays:
+            worker.newest = plays[-1].weights
             slots = [[*play.slot.id, play.attempt] for play in plays]
             world.note("lease", worker=worker.name, stream="main", slots=slots)
             world.sample()
@@ -284,6 +289,8 @@ class Pool:
         wanted = {policy: {v for v, count in held.items() if count} for policy, held in worker.held.items()}
         waiting, worker.waiting = worker.waiting, []
         for play in waiting:
+            if self._scenario.turns > 1 and any(one not in worker.held[policy] for policy, one in play.weights.items()):
+                play = play._replace(weights=worker.newest)
             for policy, version in play.weights.items():
                 wanted[policy].add(version)
                 if version not in worker.held[policy] and version not in worker.loading[policy]:
@@ -335,9 +342,28 @@ class Pool:
     def _play(self, worker: _Worker, play: RunningLease) -> None:
         for policy, version in play.weights.items():
             worker.held[policy][version] += 1
+        play = play._replace(left=play.left - 1, began_with=play.began_with or play.weights)
         worker.playing[play.slot.id] = (play, self._world.now)
-        seconds = self._world.times.of(play.slot) / worker.link.region.speed
-        self._world.after(seconds, self._finish, worker, worker.life, play, seconds)
+        seconds = self._world.times.of(play.slot) / worker.link.region.speed / self._scenario.turns
+        self._world.after(seconds, self._finish if not play.left else self._go_on, worker, worker.life, play, seconds)
+
+    def _go_on(self, worker: _Worker, life: int, play: RunningLease, seconds: float) -> None:
+        """Begin the next turn with the newest weights that are loaded, or that need the only room."""
+        if worker.life != life:
+            return
+        self._count(worker, seconds)
+        weights = worker.newest
+        if self._scenario.versions > 1:
+            for policy, version in worker.newest.items():
+                held = worker.held[policy]
+                if version not in held and version not in worker.loading[policy]:
+                    self._fetch(worker, policy, version, {one for one, count in held.items() if count})
+                weights = {**weights, policy: max(one for one in held if one <= version)}
+        for policy, version in play.weights.items():
+            worker.held[policy][version] -= 1
+        worker.playing[play.slot.id] = (play, None)
+        worker.waiting.append(play._replace(weights=weights))
+        self._advance(worker)
 
     def _finish(self, worker: _Worker, life: int, play: RunningLease, seconds: float) -> None:
         if worker.life != life:
@@ -354,7 +380,8 @@ class Pool:
 
     def _commit(self, worker: str, play: RunningLease) -> None:
         self._world.call()
-        verdict = self._world.ledger.commit(play.slot.id, play.attempt, "played")
+        used = [*(play.began_with or {}).items()] if self._scenario.turns > 1 else []
+        verdict = self._world.ledger.commit(play.slot.id, play.attempt, "played", used=used)
         slots = [[*play.slot.id, play.attempt]]
         self._world.note("commit", worker=worker, stream="main", slots=slots, verdicts=[verdict.value])
         if verdict is CommitVerdict.ACCEPTED:
