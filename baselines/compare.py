@@ -21,6 +21,7 @@ Two algorithms can be compared until the order is decided, instead of with a num
     python -m baselines.compare --plan baselines/results/alfworld.jsonl   # how many seeds and tasks would find 2 points
     python -m baselines.compare --algos grpo,rewardflow --settings groups8 --register FILE   # before the first run
     python -m baselines.compare --until-decided FILE
+    python -m baselines.compare --decided baselines/registered   # the table of all that was registered
 
 See `comparison.decision` for the looks and their thresholds.
 """
@@ -44,6 +45,7 @@ from rich.table import Table
 from agentgym_flow._util.files import write_atomically
 from agentgym_flow.errors import BadSetting
 from baselines.comparison.command_line import check_at_least_one, exit_status_of, named, parser_of, stem_of
+from baselines.comparison.decided import decided_file, decided_table
 from baselines.comparison.decision import Components, Found, Registration, cheapest, decide, differences
 from baselines.comparison.outcome import Raw, read_raw, write_raw
 from baselines.comparison.plan import Plan, Setting, read_settings
@@ -106,7 +108,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--plan", type=Path, metavar="FILE.jsonl", help="seeds and tasks that --points would need")
     parser.add_argument("--points", type=float, default=2.0, help="the difference to plan for, in percentage points")
     parser.add_argument("--register", type=Path, metavar="FILE", help="write what --until-decided will compare")
+    parser.add_argument("--margin", type=float, default=0.0, help="of --register: points that may be lost, at --seeds")
     parser.add_argument("--until-decided", type=Path, metavar="FILE", help="run a registered comparison")
+    parser.add_argument("--decided", type=Path, metavar="FOLDER", help="print the table of the registrations in it")
     parser.add_argument("--more", type=int, help="go on to this number of seeds after the last look, by the e-value")
     return parser
 
@@ -149,18 +153,19 @@ def until_decided(plan: Plan, options: argparse.Namespace, console: Console) -> 
             raise BadSetting(f"--more goes on after the last look, at {ends[-1]} seeds")
         ends += range(ends[-1] + 1, options.more + 1)
     command = f"python -m baselines.compare --until-decided {_from_here(options.until_decided)}"
+    file = options.results / decided_file(registration)
+    files: list[Path] = []
     for seeds in ends:
         part = replace(plan, seeds=range(seeds), controls_too=False)
         raw = figures(part, run_missing(part, options.output, options.jobs, console), command, options.tuned)
-        found: Found = decide(differences(raw, registration), registration.looks)
+        found: Found = decide(differences(raw, registration), registration.looks, registration.margin)
         console.print(f"{registration.candidate} against {registration.reference}: {found}", soft_wrap=True)
-        if found.verdict not in ("open", "undecided") or (found.verdict == "undecided" and seeds == ends[-1]):
+        verdict = {"registered": registration.digest, "registered_on": registration.day, "decision": str(found)}
+        write_raw(file, Raw({**raw.header, **verdict}, raw.outcomes))  # also while it is open
+        files = [file, *publish(read_raw(file), file.with_suffix(".md"))]
+        if found.verdict not in ("open", "undecided"):
             break
-    verdict = {"registered": registration.digest, "registered_on": registration.day, "decision": str(found)}
-    name = f"decided_{stem_of(plan.env_id)}_{registration.candidate}"
-    file = options.results / f"{name}.jsonl"
-    write_raw(file, Raw({**raw.header, **verdict}, raw.outcomes))
-    return [file, *publish(read_raw(file), file.with_suffix(".md"))]
+    return files
 
 
 def _plan(options: argparse.Namespace) -> Plan:
@@ -194,13 +199,16 @@ def _run(options: argparse.Namespace, console: Console) -> list[Path]:
     if options.plan is not None:
         show_design(read_raw(options.plan), options.points, console)
         return []
+    if options.decided is not None:
+        print(decided_table(options.decided, options.results))  # noqa: T201 - a console would wrap its rows
+        return []
     if options.until_decided is not None:
         registered = Registration.read(options.until_decided)
         options.env, options.settings = registered.env_id, registered.setting
         options.algos = f"{registered.reference},{registered.candidate}"
     plan = _plan(options)
     if options.register is not None:
-        registration = Registration.of(plan)
+        registration = Registration.of(plan, options.margin)
         registration.write(options.register)
         console.print(f"registered {registration.digest}", soft_wrap=True)
         return [options.register]

@@ -51,10 +51,10 @@ ENVIRONMENTS: dict[str, tuple[dict[str, Any], int]] = {  # settings, and number 
     "WebShop-v0": ({"max_steps": 16}, 400),
     "Search-v0": ({"max_steps": 6}, 50),
     "Canvas-v0": ({"max_steps": 12}, 40),
+    "Problems-v0": ({"family": "arithmetic", "max_steps": 12}, 600),
 }
 GROUPS, ATTEMPTS, MINIBATCHES = 32, 8, 4
-CLIP_LOW, CLIP_HIGH, ENTROPY, INVALID, MAX_NORM = 0.2, 0.28, 0.003, 0.1, 1.0
-STEP = 3e-4
+CLIP_LOW, CLIP_HIGH, ENTROPY, INVALID, MAX_NORM, STEP = 0.2, 0.28, 0.003, 0.1, 1.0, 3e-4
 
 
 class TrainingTurn(NamedTuple):

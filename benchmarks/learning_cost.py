@@ -40,7 +40,7 @@ from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.models import quiet
 from agentgym_flow.training.recipe import Recipe, open_run
 
-ENVIRONMENTS = ("Sokoban-v0", "ALFWorld-v0", "WebShop-v0", "Search-v0", "Canvas-v0")
+ENVIRONMENTS = ("Sokoban-v0", "ALFWorld-v0", "WebShop-v0", "Search-v0", "Canvas-v0", "Problems-v0")
 PHASES = ("time/env", "time/generate", "time/credit", "time/update")
 COLUMNS = ("warm start", *PHASES, "all", "padding")
 COMPARED = ("warm start", "time/generate", "time/update", "all")

@@ -59,6 +59,7 @@ class Found(NamedTuple):
         mean: the mean difference in percentage points.
         t: Student's t of the differences; NaN for a single one.
         e_value: see `seeds_e_value`.
+        margin: how many points the candidate may be behind; t and e-value are of the mean plus this.
     """
 
     verdict: str
@@ -66,10 +67,15 @@ class Found(NamedTuple):
     mean: float
     t: float
     e_value: float
+    margin: float = 0.0
 
     def __str__(self) -> str:
+        verdict, of = self.verdict, ""
+        if self.margin:
+            verdict = verdict.replace("ahead", f"not {self.margin:g} points behind")
+            of = f" for {-self.margin:g} points"
         return (
-            f"{self.verdict} after {self.seeds} seeds: {self.mean:+.2f} points, t = {self.t:.2f}, "
+            f"{verdict} after {self.seeds} seeds: {self.mean:+.2f} points, t{of} = {self.t:.2f}, "
             f"e-value {self.e_value:.3g} ({DECIDES:.0f} decides)"
         )
 
@@ -88,8 +94,10 @@ def seeds_e_value(differences: Sequence[float]) -> float:
     return float(grown**-0.5 * ratio ** ((freedom + 1) / 2))
 
 
-def decide(differences: Sequence[float], looks: Sequence[Look] = LOOKS) -> Found:
+def decide(differences: Sequence[float], looks: Sequence[Look] = LOOKS, margin: float = 0.0) -> Found:
     """Return what the differences, in percentage points and in the order of seeds, decide at the looks.
+
+    With a margin, the question is whether the candidate is less than so many points behind, instead of ahead.
 
     Differences beyond the look at which the comparison ended, or beyond the last look, add to the e-value only. It
     decides alone once it has reached 20 after the last look.
@@ -97,24 +105,24 @@ def decide(differences: Sequence[float], looks: Sequence[Look] = LOOKS) -> Found
     values = np.asarray(differences, dtype=np.float64)
     for look in looks:
         if len(values) < look.seeds:
-            return _found("open", values)
-        found = _found("ahead", values[: look.seeds])
+            return _found("open", values, margin)
+        found = _found("ahead", values[: look.seeds], margin)
         if found.t > look.threshold:
             return found
-        if look.futile is not None and found.mean < look.futile:
+        if look.futile is not None and found.mean + margin < look.futile:
             return found._replace(verdict="futile")
-    found = _found("undecided", values)
-    more = len(values) > looks[-1].seeds and found.e_value >= DECIDES and found.mean > 0
+    found = _found("undecided", values, margin)
+    more = len(values) > looks[-1].seeds and found.e_value >= DECIDES and found.mean + margin > 0
     return found._replace(verdict="ahead") if more else found
 
 
-def _found(verdict: str, values: npt.NDArray[np.float64]) -> Found:
-    number = len(values)
+def _found(verdict: str, values: npt.NDArray[np.float64], margin: float) -> Found:
+    number, values = len(values), values + margin
     mean, t = float(values.mean()) if number else math.nan, math.nan
     if number > 1:
         spread = float(values.std(ddof=1)) / math.sqrt(number)
         t = mean / spread if spread else math.copysign(math.inf, mean) if mean else 0.0
-    return Found(verdict, number, mean, t, seeds_e_value(values.tolist()))
+    return Found(verdict, number, mean - margin, t, seeds_e_value(values.tolist()), margin)
 
 
 # ---------------------------------------------------------------- registration
@@ -123,12 +131,14 @@ class Registration:
     """What a comparison will look at, written before its first run.
 
     Attributes:
-        env_id, reference, candidate: what is compared; the claim is that the candidate is ahead.
+        env_id, reference, candidate: what is compared; the claim is that the candidate is ahead, or with a margin,
+            less than so many points behind.
         metric: the difference that decides: final test success with `sampled` actions of the last checkpoint.
         setting: the name of the setting.
         made_with: everything that both have in common, and what each has of its own.
         looks: see `Look`.
         day: the day of the registration.
+        margin: in percentage points. With one, there is one look, and 95 % intervals over seeds decide.
     """
 
     env_id: str
@@ -139,10 +149,14 @@ class Registration:
     made_with: Mapping[str, Any]
     looks: Sequence[Look]
     day: str
+    margin: float = 0.0
 
     @classmethod
-    def of(cls, plan: Plan) -> Registration:
-        """Register a plan of two algorithms in one setting. Raises `BadSetting` for any other plan."""
+    def of(cls, plan: Plan, margin: float = 0.0) -> Registration:
+        """Register a plan of two algorithms in one setting; a margin needs the plan's number of seeds.
+
+        Raises `BadSetting` for any other plan.
+        """
         if len(plan.algos) != 2 or len(plan.settings) != 1:
             raise BadSetting(
                 "a decision is between two algorithms in one setting: --algos REFERENCE,CANDIDATE --settings X"
@@ -151,18 +165,28 @@ class Registration:
         own = {name: dict(setting.own(name)) for name in plan.algos}
         shape = {"attempts": setting.num_generations, "tasks": setting.tasks, "batches": setting.batches}
         made_with = {"shared": setting.lasting, "own": own, "shape": shape}
-        day = date.today().isoformat()
-        return cls(plan.env_id, reference, candidate, "sampled", setting.name, made_with, LOOKS, day)
+        day, seeds = date.today().isoformat(), len(plan.seeds)
+        looks: Sequence[Look] = LOOKS
+        if margin < 0 or (margin and seeds < 2):
+            raise BadSetting("--margin is a number of percentage points, 0 or above, and needs two --seeds at least")
+        if margin:
+            looks = (Look(seeds, t_quantile(seeds - 1), None),)
+        return cls(plan.env_id, reference, candidate, "sampled", setting.name, made_with, looks, day, margin)
 
     @property
     def digest(self) -> str:
         """The SHA-256 of everything in it, which the results name."""
-        plain = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        plain = json.dumps(self._body, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(plain.encode()).hexdigest()
+
+    @property
+    def _body(self) -> dict[str, Any]:
+        body = asdict(self)
+        return body if self.margin else {name: value for name, value in body.items() if name != "margin"}
 
     def write(self, path: Path) -> None:
         """Write a new file. Raises `BadSetting` if it exists: a registration is never replaced."""
-        body = {"schema": SCHEMA, "digest": self.digest, **asdict(self)}
+        body = {"schema": SCHEMA, "digest": self.digest, **self._body}
         try:
             with path.open("x", encoding="utf-8") as file:
                 file.write(json.dumps(body, indent=1) + "\n")
@@ -190,7 +214,7 @@ class Registration:
         """Raise `BadSetting` unless a plan is the one that was registered."""
         now = Registration.of(plan)
         for name, was in asdict(self).items():
-            if name not in ("looks", "day") and (got := asdict(now)[name]) != was:
+            if name not in ("looks", "day", "margin") and (got := asdict(now)[name]) != was:
                 raise BadSetting(
                     f"{name} is not what was registered ({got!r:.200} for {was!r:.200}): register a new comparison"
                 )

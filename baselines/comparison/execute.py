@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 from transformers import TrainerCallback, TrainerControl, TrainerState
@@ -109,8 +109,13 @@ def _reference(plan: Plan, cell: Cell, place: Path) -> Outcome:
     return outcome
 
 
-Learning = tuple[float, int, list[Point]]
-"""Core-seconds of training, optimizer steps, and validation success during training."""
+class Learning(NamedTuple):
+    """Core-seconds of training, optimizer steps, validation success during training, and generated tokens."""
+
+    seconds: float
+    updates: int
+    curve: list[Point]
+    tokens: int = 0
 
 
 def _warm_start(recipe: Recipe) -> Learning:
@@ -119,7 +124,7 @@ def _warm_start(recipe: Recipe) -> Learning:
     learning = time.process_time() - begun
     assert recipe.cloned is not None  # a plan has no settings without a warm start
     valid = recipe.evaluator.validate(recipe.run.validation_episodes)
-    return learning, len(recipe.cloned.losses), [Point(0, 0, valid, 0.0)]
+    return Learning(learning, len(recipe.cloned.losses), [Point(0, 0, valid, 0.0)])
 
 
 def _begin_with(recipe: Recipe, cloned: Path) -> None:
@@ -147,14 +152,14 @@ def _train(recipe: Recipe, cloned: Path) -> Learning:
     recipe.trainer.add_callback(clock)
     recipe.train()
     learning = time.process_time() - begun
-    steps, curve = 0, []
+    tokens, curve = 0.0, []
     for record in recipe.metrics.records:  # one per batch
-        steps += int(record["turns"] or 0)
+        tokens += (record["turns"] or 0) * (record["completions/mean_length"] or 0) + (record.get("forks/tokens") or 0)
         valid = record.get("valid_success")
         if valid is not None:
             seconds = clock.seconds[int(record["step"] or 0)]
-            curve.append(Point(steps, int(record["episodes"] or 0), valid, seconds))
-    return learning, int(recipe.trainer.state.global_step), curve
+            curve.append(Point(int(record["env_steps"] or 0), int(record["episodes"] or 0), valid, seconds))
+    return Learning(learning, int(recipe.trainer.state.global_step), curve, round(tokens))
 
 
 # ---------------------------------------------------------------- controls
@@ -200,7 +205,7 @@ def _clone_for(recipe: Recipe, examples: Sequence[TrainingRow], budget: float) -
     clone(recipe.model, examples, config, pad=pad, seed=seed, validate=best, precision=precision)
     learning = time.process_time() - begun
     recipe.model.load_state_dict(best.weights)
-    return learning, updates, [Point(0, 0, max(best.measured))]
+    return Learning(learning, updates, [Point(0, 0, max(best.measured))])
 
 
 def _same_demonstrations(recipe: Recipe) -> list[TrainingRow]:
@@ -246,7 +251,6 @@ def _outcome(recipe: Recipe, cell: Cell, split: str, learnt: Learning, begun: fl
     evaluation = recipe.evaluations["after"]
     for problem in problems(recipe.evaluator, [evaluation]):
         raise TrainingFailed(f"{recipe.folder.path}: {problem}")
-    learning, updates, curve = learnt
     sampled, greedy = evaluation.sampled.episodes, evaluation.greedy.episodes
     figures = [figures_of(episodes, partial(recipe.run.make_env, split)) for episodes in (sampled, greedy)]
     return make_outcome(
@@ -255,7 +259,8 @@ def _outcome(recipe: Recipe, cell: Cell, split: str, learnt: Learning, begun: fl
         greedy,
         figures={name: [of_each[name] for of_each in figures] for name in figures[0]},
         core_seconds=time.process_time() - begun,
-        learning_seconds=learning,
-        updates=updates,
-        curve=curve,
+        learning_seconds=learnt.seconds,
+        updates=learnt.updates,
+        curve=learnt.curve,
+        tokens=learnt.tokens,
     )

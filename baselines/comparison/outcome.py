@@ -34,7 +34,7 @@ DENSE = ("gigpo", "rewardflow", "graphgpo", "g2po", "gagpo", "hgpo")
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point of a learning curve: steps and episodes played, and validation success.
+    """A point of a learning curve: steps, with those of continuations, and episodes played, and validation success.
 
     `core_seconds` is the processor time of training until then, including validations; None in results from before it
     was recorded.
@@ -70,6 +70,8 @@ class Outcome:
         chosen: for fixed strategies, the strategies selected on validation tasks: task type -> text. The type is `""`
             if one was selected for all tasks.
         attempts: the number of attempts at each task in `sampled`.
+        tokens: generated tokens of training, with those of continuations; None in results from before they were
+            counted.
     """
 
     group: str
@@ -89,6 +91,7 @@ class Outcome:
     figures: Mapping[str, Sequence[float]] = field(default_factory=dict)
     chosen: Mapping[str, str] = field(default_factory=dict)
     attempts: int = 1
+    tokens: int | None = None
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Outcome:

@@ -57,6 +57,12 @@ LATER: Mapping[str, Any] = {
 
 OWN = ("about", "num_generations", "tasks", "batches", "core_seconds")
 
+HALF, SHARE = "-half", "batches_share"
+"""The end of the name of an algorithm that is trained with fewer batches, and the setting that says how many.
+
+Its schedule of learning rates is as much shorter. Half of the batches can be more than half of the environment steps of
+another algorithm, whose episodes get shorter later, so the share is a little below one half."""
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -88,13 +94,16 @@ class Setting:
 
     @property
     def algorithms(self) -> tuple[str, ...]:
-        """All algorithms: the variants, and every credit function."""
-        return tuple(dict.fromkeys((*self.variants, *CREDIT)))
+        """All algorithms: the variants and every credit function, and each with half of the batches."""
+        whole = tuple(dict.fromkeys((*self.variants, *CREDIT)))
+        return (*whole, *(f"{name}{HALF}" for name in whole))
 
     def own(self, algo: str) -> Mapping[str, Any]:
         """Return an algorithm's own settings: those of the variant, or those of the environment for it."""
         if algo in self.variants:
             return self.variants[algo]
+        if algo.endswith(HALF):
+            return {**self.own(algo.removesuffix(HALF)), SHARE: 0.48}
         return {"credit": algo, **text_env_class(self.env_id).card.algorithm_settings.get(algo, {})}
 
     @property
@@ -113,6 +122,8 @@ class Setting:
     def _configs(self, own: Mapping[str, Any], seed: int, output_dir: Path) -> Configs:
         # AgentConfig, without an algorithm's own defaults: a comparison measures credit functions, and its file states
         # any other difference of variants.
+        own = dict(own)
+        batches = round(self.batches * own.pop(SHARE, 1.0))
         base = ["--env_id", self.env_id, *_words({**self.others, **own, "save_strategy": "no"})]
         agent = parse_configs(base, AgentConfig)[2]
         passes, steps = int(agent.steps_per_generation or 1), int(agent.steps_per_batch)
@@ -120,7 +131,7 @@ class Setting:
         ours = {
             "num_generations": self.num_generations,
             "per_device_train_batch_size": self.num_generations * self.tasks // passes,
-            "max_steps": self.batches * steps,
+            "max_steps": batches * steps,
             "logging_steps": steps,  # one record per batch
             "seed": seed,
             "output_dir": str(output_dir),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from baselines.comparison.contrasts import (
@@ -16,7 +17,7 @@ from baselines.comparison.contrasts import (
     contrast,
 )
 from baselines.comparison.outcome import Raw
-from baselines.comparison.plan import CONTROLS, FIXED, FIXED_BY_TYPE, REFERENCES
+from baselines.comparison.plan import CONTROLS, FIXED, FIXED_BY_TYPE, HALF, REFERENCES
 from baselines.comparison.rows import (
     BASELINE,
     episodes_said,
@@ -112,15 +113,35 @@ def _head(raw: Raw) -> str:
             f"- registered on {header['registered_on']} before the first run (SHA-256 {header['registered'][:16]}): "
             f"**{header['decision']}**"
         )
+        facts.append(f"- of a training run, with continuations: {_played(raw)}")
     name = header["env_id"].partition("/")[2]
     command = f"```bash\n{header['command']}\n```"
     settings = SAME
+    if any(algo.endswith(HALF) for algo in header["algos"]):
+        settings += f" Rows that end in *{HALF}* have the stated share of the batches, with a schedule of that length."
     if "tuned" in header:
         also = _also_chosen(raw)
         settings = " ".join([TUNED.format(header["tuned"]), *([ALSO_CHOSEN.format(also)] if also else [])])
     how_to_read = "\n\n".join([HOW_TO_READ, settings, *([NOT_TRAINED] if references else [])])
     note = f"**{header['note']}**\n\n" if "note" in header else ""
     return f"# {name}: estimators compared\n\n{note}{command}\n\n" + "\n".join(facts) + f"\n\n{how_to_read}\n"
+
+
+def training_cost(raw: Raw, algo: str) -> tuple[float, float]:
+    """Return the mean environment steps and generated tokens of an algorithm's runs; 0 tokens if none were counted."""
+    runs = [outcome for outcome in raw.outcomes if outcome.name == algo]
+    return fmean(run.curve[-1].env_steps for run in runs), fmean(run.tokens or 0 for run in runs)
+
+
+def _played(raw: Raw) -> str:
+    """Describe the cost of training of every algorithm, also as shares of the first."""
+    first, *_ = costs = [training_cost(raw, algo) for algo in raw.header["algos"]]
+    told = []
+    for algo, cost in zip(raw.header["algos"], costs, strict=True):
+        parts = zip(cost, first, ("environment steps", "generated tokens"), strict=True)
+        said = [f"{mean:,.0f} {of} ({mean / whole:.1%})" for mean, whole, of in parts if whole]
+        told.append(f"{algo} {' and '.join(said)}")
+    return ", ".join(told)
 
 
 def _also_chosen(raw: Raw) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +14,15 @@ import pytest
 from rich.console import Console
 from test_compare import SOKOBAN, outcome, settings_file
 
+from agentgym_flow._util.intervals import t_quantile
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.leaderboard.comparison import compare as compare_tables
 from agentgym_flow.leaderboard.comparison import pairs_e_value, tasks_to_decide
 from baselines import compare
-from baselines.comparison.decision import Components, Registration, cheapest, decide, seeds_e_value
-from baselines.comparison.outcome import Outcome, Point, read_raw
-from baselines.comparison.plan import WARM_START, Cell, Plan
+from baselines.comparison.decided import decided_table
+from baselines.comparison.decision import Components, Look, Registration, cheapest, decide, seeds_e_value
+from baselines.comparison.outcome import Outcome, Point, read_raw, write_raw
+from baselines.comparison.plan import WARM_START, Cell, Plan, read_settings
 
 
 # ---------------------------------------------------------------- evidence
@@ -78,6 +81,19 @@ def test_a_difference_is_found() -> None:
 def test_a_look_ends_or_goes_on(differences: Sequence[float], verdict: str, seeds: int) -> None:
     found = decide(differences)
     assert (found.verdict, found.seeds) == (verdict, seeds)
+
+
+def test_with_a_margin_the_lower_end_of_the_interval_decides() -> None:
+    differences = [0.4, -1.1, 0.3, 0.9, -0.6]
+    looks = (Look(5, t_quantile(4), None),)
+    low = np.mean(differences) - t_quantile(4) * np.std(differences, ddof=1) / math.sqrt(5)
+    assert -2 < low < 0
+    assert decide(differences, looks).verdict == "undecided"
+    assert decide(differences, looks, -low - 0.01).verdict == "undecided"
+    found = decide(differences, looks, 2.0)
+    assert found.verdict == "ahead"
+    assert found.mean == pytest.approx(-0.02)
+    assert str(found).startswith("not 2 points behind after 5 seeds: -0.02 points, t for -2 points = ")
 
 
 # ---------------------------------------------------------------- planning
@@ -150,6 +166,23 @@ def test_other_settings_than_registered_ones_are_refused(
     assert "is not what was registered" in capsys.readouterr().out
 
 
+def test_half_of_the_batches_are_registered_and_the_old_digest_stays(
+    arguments: list[str], tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "half.json"
+    words = [*arguments, "--algos", "grpo,rewardflow-half", "--seeds", "5", "--margin", "2", "--register", str(file)]
+    assert compare.main(words) == 0
+    found = Registration.read(file)
+    assert (found.margin, found.looks) == (2.0, [Look(5, t_quantile(4), None)])
+    assert found.made_with["own"]["rewardflow-half"] == {"credit": "rewardflow", "batches_share": 0.48}
+    setting = read_settings(SOKOBAN, None, ["horizon40"])[0]
+    steps = [setting.configs(name, 0, tmp_path)[2].max_steps for name in ("gagpo", "gagpo-half")]
+    assert steps == [64 * 4, 31 * 4]
+    assert Registration.read(root / "baselines" / "registered" / "sokoban_gagpo.json").margin == 0
+    assert compare.main([*words[:-1], str(tmp_path / "other.json"), "--margin", "-1"]) == 1
+    assert "--margin" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("gain", "looks", "verdict"), [(0.3, [5], "ahead"), (-0.1, [5], "futile"), (0.0, [5, 10], "futile")]
 )
@@ -164,6 +197,8 @@ def test_seeds_are_run_until_a_look_decides(
     played: list[int] = []
 
     def run_missing(plan: Plan, *_: Any) -> dict[Cell, Outcome]:
+        if played:
+            assert read_raw(tmp_path / "results" / "decided_sokoban_rewardflow.jsonl").header["decision"][:4] == "open"
         played.append(len(plan.seeds))
         cells = list(plan.cells())
         assert {cell.name for cell in cells} == {WARM_START, "grpo", "rewardflow"}  # no controls
@@ -183,8 +218,22 @@ def test_seeds_are_run_until_a_look_decides(
     assert raw.header["registered"] == Registration.read(file).digest == json.loads(file.read_text())["digest"]
     page = (tmp_path / "results" / "decided_sokoban_rewardflow.md").read_text("utf-8")
     assert raw.header["decision"] in page
+    row = decided_table(tmp_path, tmp_path / "results").splitlines()[-1]
+    assert f"| `rewardflow` is ahead of `grpo` | {raw.header['decision']} | {100 * gain:+.1f} [" in row
+    assert " | 100% | 0.0" in row
+    other = replace(raw, header={**raw.header, "registered": "another"})
+    write_raw(tmp_path / "results" / "decided_sokoban_rewardflow.jsonl", other)
+    with pytest.raises(BadData, match="is not of the registration"):
+        decided_table(tmp_path, tmp_path / "results")
+    assert "grpo 300 environment steps (100.0%), rewardflow 300 environment steps (100.0%)" in page
     assert played == looks
     assert raw.header["decision"].startswith(f"{verdict} after {looks[-1]} seeds")
+
+
+def test_the_docs_have_the_table_of_all_registrations(root: Path) -> None:
+    table = decided_table(root / "baselines" / "registered", root / "baselines" / "results")
+    told = "make it with python -m baselines.compare --decided baselines/registered"
+    assert table in (root / "docs" / "results.md").read_text("utf-8"), told
 
 
 def test_a_design_is_shown_for_every_pair(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
