@@ -246,7 +246,7 @@ def test_a_worker_with_an_engine_needs_a_run_that_corrects(make_trainer: Trainer
     told = {"policies": ["policy"], "turns": [], "actors": {"policy": actor(make_trainer())}}
     service = rollout.RolloutService(Manager(), name="w", generator="vllm")
     with pytest.raises(BadSetting, match="expects log-probabilities of Transformers: start the run with --generator"):
-        service._makers(stage_of(told).actors["policy"], True)
+        service._makers("policy", stage_of(told).actors["policy"], True)
 
 
 def test_a_server_that_reads_less_than_the_trainer_expects_is_refused(
