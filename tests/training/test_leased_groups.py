@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.records import Commit, CommitVerdict
 from agentgym_flow.dataflow.rollout import RolloutService
 from agentgym_flow.dataflow.stage import actor_setup, stage_of
+from agentgym_flow.errors import BadSetting
 from agentgym_flow.training.group_source import GroupBatch, OwnRollout
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
 from agentgym_flow.training.trainer import AgentTrainer
@@ -292,6 +294,45 @@ def test_data_algorithms_do_not_depend_on_the_number_of_workers(
         assert bool(share) == any(row.get("dataflow/replayed_groups", 0) for row in logged)
     if settings.get("order") != "ready":
         assert same(*found)
+
+
+def test_trainers_that_plan_other_episodes_are_told_when_they_open(make_trainer: Trainers) -> None:
+    """Each would reject what the other has planned: for ever, if the environments differ."""
+    config = FlowConfig(turns=["a", "b"], check=0.5)
+    told = []
+    for name, settings in (("a", {}), ("b", {"max_steps": 4})):
+        trainer = make_trainer(**settings)
+        source = LeasedGroups(own(trainer), None, partial(actor, trainer), config, policy=name)
+        assert trainer.policy.acts_as == name
+        told.append(source._setup())
+    manager = Manager()
+    manager.open("a+b", "a", 0, told[0], "first")
+    with pytest.raises(BadSetting, match=r"stream a\+b has batches=1, but this trainer has 2"):
+        manager.open("a+b", "b", 0, told[1], "second")
+    for name, other in (("seed", 1), ("groups_per_batch", 8), ("env_kwargs", {"size": 7})):
+        with pytest.raises(BadSetting, match=rf"stream a\+b has {name}="):
+            manager.open("a+b", "b", 0, {**told[0], name: other}, "second")
+    assert manager.open("a+b", "b", 0, told[0], "second").epoch == 1
+
+
+def test_a_report_has_what_any_trainer_reads(make_trainer: Trainers) -> None:
+    of = actor(make_trainer())
+    for reports, expected in ((True, ("workflow", "checked")), (False, None)):
+        actors = {"a": {**of, "keep": ["workflow"], "reports": reports}, "b": {**of, "keep": ["checked", "workflow"]}}
+        stage = stage_of({"policies": ["a", "b"], "turns": ["a", "b", "..."], "actors": actors}, weights=False)
+        assert stage.keep == expected
+
+
+def test_a_worker_names_the_policy_whose_model_it_cannot_make(make_trainer: Trainers) -> None:
+    def stage(**files: bytes) -> None:
+        sent = {**of["files"], **{name: base64.b64encode(text).decode() for name, text in files.items()}}
+        stage_of({"policies": ["a", "b"], "turns": ["a", "b"], "actors": {"a": of, "b": {**of, "files": sent}}})
+
+    of = actor(make_trainer())
+    stage()
+    for files in ({"config.json": b'{"model_type": "of next year"}'}, {"tokenizer.json": b"{}"}):
+        with pytest.raises(BadSetting, match="the model or the tokenizer of policy 'b' cannot be made here"):
+            stage(**files)
 
 
 @pytest.mark.heavy
