@@ -67,6 +67,7 @@ BOARDS = (
     Board("webshop", "WebShop-v0", ("--env_kwargs", '{"max_steps": 15}')),
     Board("search", "Search-v0"),
     Board("canvas", "Canvas-v0", layouts={"cwrpo": "conversation"}),
+    Board("problems", "Problems-v0"),
 )
 
 

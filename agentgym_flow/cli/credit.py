@@ -18,7 +18,7 @@ from agentgym_flow.core import text_env_class
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.play import EpisodeSpec, Play, rollout_groups
-from agentgym_flow.play.forks import Fork, ForkedGroup, discordance, forked_groups, measure
+from agentgym_flow.play.forks import Fork, ForkCost, ForkedGroup, discordance, forked_groups, measure
 
 app = Commands(help="Measure credit: which estimator agrees with the true advantages?", no_args_is_help=True)
 
@@ -92,64 +92,36 @@ class AuditCommand:
         about = policy_settings(self.policy, self.policy_arg, num_envs=self.num_envs)
         player = guarded_policy(self.policy, env_id, **about)
         kwargs = text_arguments.env_settings(env_id, self.env_arg)
-        play = Play(player, env_id, self.split, seed=self.seed, env_kwargs=kwargs)
-        with live_progress("continuations") as progress:
-            tasks = self._tasks(play)
-            played = forked_groups(
-                player, play.maker(), tasks, self.attempts, groups=self.groups, num_envs=self.num_envs
-            )
-            precise, forks = self._precise(played)
-            cost = measure(
-                player,
-                [fork for one in played for of_episode in one.forks for fork in of_episode],
-                least=self.least,
-                precise=forks,
-                half_width=self.half_width,
-                seed=self.seed,
-                num_envs=self.num_envs,
-                on_progress=lambda done, total: progress.update(done, what=f"{total:,} continuations", total=total),
-            )
+        measured = self._measured(Play(player, env_id, self.split, seed=self.seed, env_kwargs=kwargs))
+        played = measured.played
         gradients = _gradients(self.policy, player)
         result = audit(
             [one.group for one in played],
             [one.advantages(slice(FEW, None)) for one in played],
             ([one.advantages(slice(half, None, 2)) for one in played] for half in (0, 1)),
             credit,
-            precise=precise,
+            precise=measured.precise,
             gradients=gradients,
             others={f"{FEW} continuations": [one.advantages(slice(FEW)) for one in played]},
         )
-        shared, apart = discordance(played[: len(precise)])
         facts = {
             "environment": env_id,
             "environment_arguments": kwargs,
             "policy": player.name,
             "split": self.split,
-            "tasks": [task.task for task in tasks],
-            "groups": len(played),
-            "precise_episodes": sum(precise),
             "attempts": self.attempts,
             "seed": self.seed,
-            "success": sum(e.success for one in played for e in one.group) / (len(played) * self.attempts),
-            "states": len({fork for one in played for of_episode in one.forks for fork in of_episode}),
-            "precise_states": len(forks),
-            "half_width": max(fork.half_width for fork in forks),
-            "continuations_per_precise_state": sum(len(fork.outcomes) for fork in forks) / len(forks),
-            **asdict(cost),
-            "discordant_pairs": shared,
-            "discordant_pairs_if_independent": apart,
+            **measured.facts(),
             **({} if gradients is None else _dependence(gradients, played)),
             "core_seconds": time.process_time() - begun,
         }
         told = {"schema": "agentgym_flow.credit_audit/1", **facts, **result.as_dict()}
         text = json.dumps(told, indent=1, allow_nan=False)
-        if self.out is not None:
+        if files:
             from agentgym_flow.report.credit import MeasuredGroup, audit_page
 
-            shown = played[: len(precise)]
-            measured = [MeasuredGroup(one.group, one.advantages(), one.half_widths()) for one in shown]
-            page = audit_page(facts, result, measured)
-            for file, content in zip(files, (text, page), strict=True):
+            shown = [MeasuredGroup(one.group, one.advantages(), one.half_widths()) for one in measured.shown]
+            for file, content in zip(files, (text, audit_page(facts, result, shown)), strict=True):
                 with write_atomically(file) as partial:
                     partial.write_text(content, "utf-8", newline="\n")
         if self.as_json:
@@ -158,6 +130,27 @@ class AuditCommand:
             _show(result, facts)
             if files:
                 note(f"written: {files[0]}, {files[1]}")
+
+    def _measured(self, play: Play) -> _Measured:
+        """Play the groups, and measure the states of their turns."""
+        with live_progress("continuations") as progress:
+            tasks = self._tasks(play)
+            played = forked_groups(
+                play.policy, play.maker(), tasks, self.attempts, groups=self.groups, num_envs=self.num_envs
+            )
+            precise, forks = self._precise(played)
+            every = [fork for one in played for of_episode in one.forks for fork in of_episode]
+            cost = measure(
+                play.policy,
+                every,
+                least=self.least,
+                precise=forks,
+                half_width=self.half_width,
+                seed=self.seed,
+                num_envs=self.num_envs,
+                on_progress=lambda done, total: progress.update(done, what=f"{total:,} continuations", total=total),
+            )
+        return _Measured([task.task for task in tasks], played, precise, forks, len(set(every)), cost)
 
     def _tasks(self, play: Play) -> list[EpisodeSpec]:
         """Return the tasks to audit. Raises `BadSetting` if too few have attempts with both outcomes."""
@@ -192,6 +185,50 @@ class AuditCommand:
                 if len(forks) >= self.states:
                     return episodes, [*forks]
         return episodes, [*forks]
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """The groups of an audit with their forks, and what the measuring took.
+
+    Attributes:
+        tasks: the tasks.
+        played: the groups.
+        precise: for the first groups, the number of first episodes that are measured precisely.
+        forks: the states of these episodes.
+        states: the number of all states.
+        cost: what the continuations took.
+    """
+
+    tasks: list[int | None]
+    played: list[ForkedGroup]
+    precise: list[int]
+    forks: list[Fork]
+    states: int
+    cost: ForkCost
+
+    @property
+    def shown(self) -> list[ForkedGroup]:
+        """Return the groups with episodes that are measured precisely."""
+        return self.played[: len(self.precise)]
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the audit's file and page say about it."""
+        outcomes = [episode.success for one in self.played for episode in one.group]
+        shared, apart = discordance(self.shown)
+        return {
+            "tasks": self.tasks,
+            "groups": len(self.played),
+            "precise_episodes": sum(self.precise),
+            "success": sum(outcomes) / len(outcomes),
+            "states": self.states,
+            "precise_states": len(self.forks),
+            "half_width": max(fork.half_width for fork in self.forks),
+            "continuations_per_precise_state": sum(len(fork.outcomes) for fork in self.forks) / len(self.forks),
+            **asdict(self.cost),
+            "discordant_pairs": shared,
+            "discordant_pairs_if_independent": apart,
+        }
 
 
 def _gradients(description: str, player: Any) -> Any:

@@ -123,7 +123,7 @@ def model_folder(
     """
     try:
         import yaml  # type: ignore[import-untyped]
-        from huggingface_hub import EvalResultEntry, ModelCardData, eval_result_entries_to_yaml
+        from huggingface_hub import ModelCardData, eval_result_entries_to_yaml
     except ImportError as error:
         raise MissingExtra.of("huggingface_hub", "train") from error
     check_apart(out, [source, *logs])
@@ -170,24 +170,31 @@ def model_folder(
             (partial / "evaluations").mkdir(exist_ok=True)
             public_log(log, partial / "evaluations" / log.name)
         if benchmark:
-            first = {(one.env_id, one.split): one for one in reversed(evidence)}  # a model has one result for a task
-            entries = [
-                EvalResultEntry(
-                    dataset_id=benchmark,
-                    task_id=f"{short_name(one.env_id)}_{one.split}",
-                    value=round(100 * one.success, 2),
-                    source_url=f"https://huggingface.co/{repository}/blob/main/evaluations/{one.file}",
-                    source_name="Episode log, verifiable by replay",
-                    notes=(
-                        f"success in percent; 95 % interval {100 * one.low:.2f} to {100 * one.high:.2f}, clustered by "
-                        f"task; tasks: {one.tasks}, episodes: {one.episodes}; agentgym_flow {__version__}"
-                    ),
-                )
-                for one in first.values()
-            ]
+            results = _results(evidence, benchmark, repository)
             place = partial / ".eval_results" / f"{benchmark.partition('/')[2]}.yaml"
             place.parent.mkdir()
-            place.write_text(yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False), "utf-8")
+            place.write_text(yaml.safe_dump(eval_result_entries_to_yaml(results), sort_keys=False), "utf-8")
+
+
+def _results(evidence: Sequence[Evidence], benchmark: str, repository: str) -> list[Any]:
+    """Return the entries of `.eval_results`: a model has one result for a task, which is that of the first log."""
+    from huggingface_hub import EvalResultEntry
+
+    first = {(one.env_id, one.split): one for one in reversed(evidence)}
+    return [
+        EvalResultEntry(
+            dataset_id=benchmark,
+            task_id=f"{short_name(one.env_id)}_{one.split}",
+            value=round(100 * one.success, 2),
+            source_url=f"https://huggingface.co/{repository}/blob/main/evaluations/{one.file}",
+            source_name="Episode log, verifiable by replay",
+            notes=(
+                f"success in percent; 95 % interval {100 * one.low:.2f} to {100 * one.high:.2f}, clustered by "
+                f"task; tasks: {one.tasks}, episodes: {one.episodes}; agentgym_flow {__version__}"
+            ),
+        )
+        for one in first.values()
+    ]
 
 
 def public_log(log: Path, out: Path) -> None:

@@ -180,8 +180,9 @@ NUMBER = "number"
 
 _NUMBER = re.compile(
     r"(?<![\w.,/^])(?P<sign>[-\N{MINUS SIGN}]\s?)?(?:[$€£]\s?)?"
+    r"(?:(?P<whole>\d{1,30})[ \t]+(?=\d{1,30}\s?/\s?\d))?"
     r"(?P<number>\d{1,3}(?:,\d{3})+(?:\.\d{1,30})?(?![\d,])|\d{1,30}(?:\.\d{1,30})?(?!,?\d)|\.\d{1,30})"
-    r"(?:\s?/\s?(?P<over>\d{1,30}))?(?P<percent>\s?(?:\\?%|‰|per\s?cent\b|pct\b))?(?!\d)",
+    r"(?:e(?P<exponent>[-+]?\d{1,2})(?!\w))?(?:\s?/\s?(?P<over>\d{1,30}))?(?P<percent>\s?(?:\\?%|‰|per\s?cent\b|pct\b))?(?!\d)",
     re.ASCII | re.IGNORECASE,
 )
 _SIGN = r"(?:\*\*|[-+*/^\N{MULTIPLICATION SIGN}\N{DIVISION SIGN}·\N{MINUS SIGN}])"
@@ -198,10 +199,10 @@ _ALTERNATIVE = re.compile(
 
 
 def same_number(text: str, gold: str) -> bool:
-    """Return whether `text` states exactly the number `gold`: `12.0` equals 12, `12.0005` does not.
+    """Return whether `text` states exactly the number `gold`: `12.0`, `1.2e1` and `24/2` equal 12, `12.0005` does not.
 
     In a text that announces its answer the first number counts, otherwise the last. Alternatives (`49 or 48`),
-    percentages (`48%`), multiples (`48 thousand`, `48e3`) and calculations without a result (`48 + 1`, `10-48`, `7^48`)
+    percentages (`48%`), multiples (`48 thousand`) and calculations without a result (`48 + 1`, `10-48`, `7^48`)
     equal no number.
 
     Args:
@@ -226,7 +227,12 @@ def stated_number(text: str) -> Fraction | None:
     number = found[chosen]
     if number["percent"] or not int(number["over"] or 1) or _in_calculation(number, said):
         return None
-    value = Fraction(number["number"].replace(",", "")) / int(number["over"] or 1)
+    value = Fraction(number["number"].replace(",", "")) * Fraction(10) ** int(number["exponent"] or 0)
+    value /= int(number["over"] or 1)
+    if number["whole"]:
+        if value >= 1:  # `3 10/2` are two numbers
+            return None
+        value += int(number["whole"])
     return -value if number["sign"] else value
 
 

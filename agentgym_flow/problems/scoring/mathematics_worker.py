@@ -39,6 +39,8 @@ _SIGN = re.compile(  # a minus that no number precedes: `is - 5`, `= -$5$`
     re.IGNORECASE,
 )
 _PERCENTAGE = re.compile(rf"(?<![\d./])({_NUMBER}|\.\d+)\s*(?:\\?%|(?:percent|per cent|pct)\b)", re.IGNORECASE)
+_SCIENTIFIC = re.compile(rf"(?<![\w.\\])({_NUMBER}|-?\.\d+)e([-+]?\d{{1,2}})(?!\w)", re.IGNORECASE)  # Python's `1e-05`
+_MIXED = re.compile(r"(?<![\w./,^])(\d{1,9})[ \t]+(\d{1,9})\s?/\s?(\d{1,9})(?![\d/])")  # `3 1/2`
 _PLAIN = re.compile(rf"{_NUMBER}|-?\.\d+")
 
 
@@ -48,7 +50,7 @@ def equal(text: str, gold: str) -> bool:
     A percentage is read as `gold` is written: for a number above 1, `48%` is 48; for one up to 1, `48%` is .48; for a
     percentage, `48%`, 48 and .48 are the same. For other formulas, Math-Verify decides.
     """
-    text, gold = (one.replace("\N{MINUS SIGN}", "-").strip() for one in (text, gold))
+    text, gold = (_plain(one) for one in (text, gold))
     pairs = [(text, gold)]
     if _PERCENTAGE.fullmatch(gold):
         pairs.append((_PERCENTAGE.sub(r"\1", text), _PERCENTAGE.sub(r"\1", gold)))
@@ -60,6 +62,18 @@ def equal(text: str, gold: str) -> bool:
         for said, wanted in pairs
         for reading in _readings(said)
     )
+
+
+def _plain(text: str) -> str:
+    """Return a text with numbers as Math-Verify reads them: it takes `1e3` for 1, and `3 1/2` for another number."""
+    text = text.replace("\N{MINUS SIGN}", "-").strip()
+    text = _SCIENTIFIC.sub(lambda one: f"{Decimal(one[1].replace(',', '')).scaleb(int(one[2])):f}", text)
+    return _MIXED.sub(_improper, text)
+
+
+def _improper(mixed: re.Match[str]) -> str:
+    whole, over, under = map(int, mixed.groups())
+    return f"{whole * under + over}/{under}" if over < under else mixed[0]
 
 
 def _hundredth(percentage: re.Match[str]) -> str:

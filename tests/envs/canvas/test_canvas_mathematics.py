@@ -225,6 +225,20 @@ STILL_PLAIN = [
 ]  # fmt: skip
 
 
+NUMBERS_IN_PARTS = [
+    ("The answer is 1e3", "1000", "1"), ("1e-05", "0.00001", "1"), ("x = 1.5e+16", "15000000000000000", "1.5"),
+    ("It takes 3 1/2 hours", "3.5", "3"), ("The answer is 3 1/2", "3.5", "1"), ("-3 1/2", "-3.5", "0.5"),
+]  # fmt: skip
+
+
+@with_math_verify
+def test_powers_of_ten_and_mixed_numbers_are_read_whole() -> None:
+    assert [text for text, gold, _ in NUMBERS_IN_PARTS if not (same_number(text, gold) and equal(text, gold))] == []
+    assert [text for text, _, part in NUMBERS_IN_PARTS if same_number(text, part) or equal(text, part)] == []
+    assert not same_number("3 5/2", "3")
+    assert same_number("1000", "1e3")
+
+
 def test_a_part_of_a_calculation_is_no_number() -> None:
     assert [text for text in NOT_PLAIN if same_number(text, "48")] == []
     assert [text for text in STILL_PLAIN if not same_number(text, "48")] == []
