@@ -126,7 +126,7 @@ def test_one_policy_goes_on_while_the_trainer_of_another_is_dead(
         of_b = [
             "--model", tmp_path / "qwen", "--template", "text", "--layout", "conversation", "--merge_prompts", "false",
             "--max_completion_length", 4, "--template_settings", '{"think": false}', "--steps_per_batch", 2,
-            "--max_steps", 2 * batches, "--save_steps", 4, "--per_device_train_batch_size", 2,
+            "--max_steps", 2 * batches, "--save_steps", 4,
         ]  # fmt: skip
 
     def played(folder: Path, *, dies: bool) -> list[str]:

@@ -52,8 +52,8 @@ LOOK = 0.1
 BEAT = 5.0
 """Seconds between two heartbeats."""
 
-SHARED = ("env_id", "env_kwargs", "stop_when", "num_generations", "groups_per_batch", "seed")
-"""Settings that the trainers of policies with shared episodes must have in common."""
+SHARED = ("stop_when", "num_generations", "groups_per_batch", "seed")
+"""Settings that the trainers of policies with shared episodes must have in common, besides the environment."""
 
 Key = tuple[int, int]
 """Batch and number of a group."""
@@ -146,7 +146,8 @@ class LeasedGroups:
     def _setup(self) -> dict[str, Any]:
         config, actor = self._config, self._actor()
         # Trainers that share episodes plan the same ones. Without these, each would reject what the others planned.
-        shared = {name: actor["config"][name] for name in SHARED if name in actor["config"]}
+        shared = {name: actor["config"].get(name) for name in ("env_id", "env_kwargs")}
+        shared |= {name: getattr(self._own.args, name) for name in SHARED}
         return {
             "policies": self._policies,
             "turns": config.turns,
