@@ -110,10 +110,10 @@ def test_one_policy_goes_on_while_the_trainer_of_another_is_dead(
 
     batches, staleness, dies_at = 10, 3, 4
     settings = tmp_path / "flow.yaml"
-    settings.write_text(f"{{staleness: {staleness}, workers: 0, deadline: 120, turns: [a, b, ...]}}", "utf-8")
+    settings.write_text(f"{{staleness: {staleness}, workers: 0, deadline: 300, turns: [a, b, ...]}}", "utf-8")
     env = [
         "--env", "Sokoban-v0", "--config", "sokoban_tiny_long",
-        "--env_kwargs", '{"size": 6, "boxes": 1, "min_pushes": 3}', "--threads", 1,
+        "--env_kwargs", '{"size": 6, "boxes": 1, "min_pushes": 3, "max_steps": 8}', "--threads", 1,
     ]  # fmt: skip
     size = ["--num_generations", 4, "--groups_per_batch", 4, "--steps_per_batch", 1]
     size += ["--per_device_train_batch_size", 4]
@@ -126,7 +126,7 @@ def test_one_policy_goes_on_while_the_trainer_of_another_is_dead(
         of_b = [
             "--model", tmp_path / "qwen", "--template", "text", "--layout", "conversation", "--merge_prompts", "false",
             "--max_completion_length", 4, "--template_settings", '{"think": false}', "--steps_per_batch", 2,
-            "--max_steps", 2 * batches, "--save_steps", 4,
+            "--max_steps", 2 * batches, "--save_steps", 4, "--warm_start_updates", 4, "--warm_start_batch", 8,
         ]  # fmt: skip
 
     def played(folder: Path, *, dies: bool) -> list[str]:

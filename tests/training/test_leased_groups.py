@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import copy
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -22,11 +24,18 @@ from agentgym_flow.dataflow.records import Commit, CommitVerdict
 from agentgym_flow.dataflow.rollout import RolloutService
 from agentgym_flow.dataflow.stage import actor_setup, stage_of
 from agentgym_flow.errors import BadSetting
+from agentgym_flow.prompts import CONVERSATION, template_for
+from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.group_source import GroupBatch, OwnRollout
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
 from agentgym_flow.training.trainer import AgentTrainer
+from tests.dataflow.test_wire import TALKER, byte_tokenizer, mixed
+from tests.training.conftest import SOKOBAN
 
 Trainers = Callable[..., AgentTrainer]
+TALK = {"think": False, "tags_required": False, "history": 1}
+"""The settings of the template `text` for a trainer with conversations."""
+
 pytestmark = pytest.mark.usefixtures("narrow")
 
 
@@ -40,7 +49,8 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 def actor(trainer: AgentTrainer) -> dict[str, Any]:
     """What a run with these settings tells its workers."""
-    run = RunConfig(env_kwargs={"size": 6, "boxes": 1, "min_pushes": 1})
+    said = {"template": "text", "template_settings": TALK} if trainer.args.layout == CONVERSATION else {}
+    run = RunConfig(env_kwargs={"size": 6, "boxes": 1, "min_pushes": 1}, **said)
     return actor_setup(
         (run, WarmStartConfig(warm_start_levels=0), trainer.args), trainer.model, trainer.policy.tokenizer
     )
@@ -373,6 +383,41 @@ def test_two_policies_take_turns_and_each_is_trained(make_trainer: Trainers, mak
         assert of_second["turns"] > 16
         assert of_second["episodes"] == of_first["episodes"]
     assert not same(*map(weights_of, trainers.values()))
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("check", [1.0, 1e-9])
+def test_two_models_with_nothing_in_common_are_trained(
+    make_trainer: Trainers, make_warm: Any, make_env: Any, tmp_path: Path, check: float
+) -> None:
+    """One has a word for each cell and trains with GRPO, the other talks in bytes and trains with RLOO at its pace."""
+    model = mixed().policies[TALKER].model
+    args = AgentConfig(
+        output_dir=str(tmp_path), layout=CONVERSATION, max_completion_length=5, max_steps=6, credit="rloo",
+        num_generations=4, groups_per_batch=4, steps_per_batch=1, per_device_train_batch_size=16, merge_prompts=False,
+        learning_rate=1e-3, muon_learning_rate=None, stop_when=None, seed=0, logging_steps=1,
+    )  # fmt: skip
+    talks = AgentTrainer(copy.deepcopy(model), args, byte_tokenizer(), template_for(SOKOBAN, "text", TALK), make_env)
+    trainers = {"words": make_trainer(model=make_warm(), max_steps=12, logging_steps=2), "bytes": talks}
+    before = {name: weights_of(one) for name, one in trainers.items()}
+    manager, config = Manager(), FlowConfig(staleness=2, turns=["words", "bytes", "..."], check=check)
+    seen: dict[str, set[int]] = {}
+    for name, trainer in trainers.items():
+        trainer.acts_as = name
+        trainer.source = LeasedGroups(own(trainer), manager, partial(actor, trainer), config, policy=name)
+    with workers(manager, trainers, config.turns, 2), together([one.train for one in trainers.values()]):
+        pass
+    (stream,) = manager.status()["streams"].values()
+    assert [policy["done"] for policy in stream["policies"].values()] == [6, 6]
+    assert stream["counts"]["committed"] == 6 * 16
+    assert "rejected" not in stream["counts"]
+    for name, trainer in trainers.items():
+        assert not same(before[name], weights_of(trainer))
+        own_turns = [turn for group in trainer.groups for turn in group.turns if turn.output.policy == name]
+        assert own_turns
+        seen[name] = {token for turn in own_turns for token in turn.output.prompt_ids or ()}
+        assert max(seen[name]) < trainer.model.config.vocab_size
+    assert max(seen["bytes"]) > trainers["words"].model.config.vocab_size
 
 
 @pytest.mark.heavy
