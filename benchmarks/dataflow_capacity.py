@@ -1,95 +1,108 @@
-"""Slots per second that a dataflow's manager processes, compared with empty calls of the same engine.
+"""Slots per CPU-second of a dataflow's manager and one client, for each engine, and against another checkout.
 
-`python benchmarks/dataflow_capacity.py [--slots N] [--calls N ...] [--bytes N] [--retained N ...]`
+`python benchmarks/dataflow_capacity.py [--engines NAME ...] [--slots N] [--calls N ...] [--bytes N] [--rounds N]
+[--other CHECKOUT] [--retained N ...] [--weights MODEL]`
 
 A slot is admitted, leased, committed with an episode, fetched by the trainer and acknowledged. Workers lease and commit
 several slots per call; the trainer makes its calls once per batch of 1,024, and three of them wait for the disk if
-there is a journal. An empty call is `beat`. The last column is the number of empty calls that take as long as one slot.
+there is a journal. An empty call is `beat`. The CPU time is that of the client, which is worker and trainer in one, and
+of the manager's process; other programs on the machine hardly change it. Every round is a process of its own: its first
+batch is the column `cold`, the others are `default` (the median over rounds) and `best`. With `--other`, the rounds of
+both builds take turns, and the last column is the ratio of their medians.
 
-With `--retained`, one trainer with a journal never lets the manager delete anything. Whenever the manager retains one
-of these numbers of slots, a row is printed: slots per CPU-second over the last 16 batches, the resident memory per
-slot, and the seconds that a second manager needs to read a copy of the journal.
+With `--retained`, one trainer with a journal never lets the manager delete anything, in process or over HTTP. Whenever
+the manager retains one of these numbers of slots, a row is printed: slots per CPU-second over the last 16 batches, the
+resident memory per slot, and the seconds that a second manager needs to read a copy of the journal.
+
+With `--weights`, a trainer sends the weights of a model (a folder of Transformers) over HTTP, and two workers fetch and
+load them: first all of them in bfloat16, then with changed adapters of rank 16. The time is that from the trainer's
+call until the first worker has loaded them, of the second worker alone, and the CPU time of all.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal
-from agentgym_flow.dataflow.bookkeeping.manager import Manager
+from agentgym_flow.dataflow.bookkeeping.manager import JOURNAL, Manager
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.network.client import HttpFlow, read_token
 from agentgym_flow.dataflow.records import Claim, Commit, Flow, Lease, LeaseKey, Slot
-from agentgym_flow.dataflow.weights import full
+from agentgym_flow.dataflow.stage import load_state, state_to_send
+from agentgym_flow.dataflow.weights import apply, full
 
 BATCH, GROUP = 1024, 8
 WINDOW = 16
 """Batches over which the rate of a row of `--retained` is measured."""
-ROUNDS = 3
 MESSAGE = full({})
+EPISODE = '{"action":"push left","observation":"#####\\n#.@ #"}\n[[523,17,9],[-0.1131,-2.5031,-0.0004]]\n'
+"""What is repeated in a payload: like an episode, it has many quotation marks."""
+
+Served = tuple[Flow, int, Path]
+"""A manager, its process, and its folder with the journal."""
 
 
 @contextmanager
-def in_memory() -> Iterator[Flow]:
+def in_memory(folder: Path) -> Iterator[Served]:
     """Yield a manager in this process, without a journal."""
-    yield Manager()
+    yield Manager(), os.getpid(), folder
 
 
 @contextmanager
-def with_journal() -> Iterator[Flow]:
+def with_journal(folder: Path) -> Iterator[Served]:
     """Yield a manager in this process, with a journal on disk."""
-    with tempfile.TemporaryDirectory() as folder:
-        manager = Manager(journal=ManagerJournal(Path(folder) / "journal"))
-        yield manager
-        manager.close()
+    manager = Manager(journal=ManagerJournal(folder / JOURNAL))
+    yield manager, os.getpid(), folder
+    manager.close()
 
 
 @contextmanager
-def over_http() -> Iterator[Flow]:
+def over_http(folder: Path) -> Iterator[Served]:
     """Yield a manager with a journal in another process, over the loopback interface."""
-    with tempfile.TemporaryDirectory() as folder:
-        token = Path(folder) / "token"
-        command = [sys.executable, "-m", "agentgym_flow", "dataflow", "serve", f"{folder}/manager", "--port", "0"]
-        with subprocess.Popen([*command, "--token-file", token], stdout=subprocess.PIPE, text=True) as server:
+    token = folder / "token"
+    command = [sys.executable, "-m", "agentgym_flow", "dataflow", "serve", f"{folder}/manager", "--port", "0"]
+    with subprocess.Popen([*command, "--token-file", token], stdout=subprocess.PIPE, text=True) as server:
+        try:
             assert server.stdout is not None
             address = re.search(r"http://\S+?:\d+", server.stdout.readline())
             assert address is not None, "the server has not started"
-            flow = HttpFlow(address[0], read_token(token))
-            yield flow
+            flow = HttpFlow(address[0], read_token(token), deadline=60.0)
+            yield flow, server.pid, folder / "manager"
             flow.close()
+        finally:
             server.terminate()
 
 
 @contextmanager
-def on_ray() -> Iterator[Flow]:
+def on_ray(folder: Path) -> Iterator[Served]:
     """Yield a manager with a journal in an actor of Ray."""
     from agentgym_flow.dataflow.ray_engine import RayEngine, ray
 
-    if not ray.is_initialized():  # one cluster for all rows
-        ray.init(address="local", include_dashboard=False, log_to_driver=False)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        RayEngine(Path(folder), FlowConfig(), namespace=folder) as engine,
-    ):
-        yield engine.flow
+    ray.init(address="local", include_dashboard=False, log_to_driver=False)
+    with RayEngine(folder, FlowConfig(), namespace="benchmark") as engine:
+        yield engine.flow, ray.get(engine.manager.pid.remote()), folder
+    ray.shutdown()
 
 
-ENGINES: dict[str, Callable[[], AbstractContextManager[Flow]]] = {
-    "in process": in_memory,
-    "in process, journal": with_journal,
-    "HTTP, journal": over_http,
-    "Ray, journal": on_ray,
+ENGINES: dict[str, Callable[[Path], AbstractContextManager[Served]]] = {
+    "memory": in_memory,
+    "journal": with_journal,
+    "http": over_http,
+    "ray": on_ray,
 }
-"""The contexts that yield a new manager, by the name of the row."""
+"""The contexts that yield a new manager; all but the first have a journal."""
 
 
 def commit_of(lease: Lease, payload: str) -> Commit:
@@ -97,14 +110,17 @@ def commit_of(lease: Lease, payload: str) -> Commit:
     return Commit(LeaseKey(lease.stream, lease.slot.id, lease.attempt), payload, lease.digests)
 
 
-def run(flow: Flow, slots: int, per_call: int, payload: str) -> Claim:
-    """Process slots from their plan to a checkpoint."""
-    claim = flow.open("stream", "policy", 0, {"policies": ["policy"], "staleness": 1}, "benchmark")
-    after = 0
-    for batch in range(slots // BATCH):
-        after = run_batch(flow, claim, batch, after, per_call, payload)
-        flow.keep(claim, batch + 1)
-    return claim
+def opened(flow: Flow) -> Claim:
+    """Return the claim of a trainer."""
+    return flow.open("stream", "policy", 0, {"policies": ["policy"], "staleness": 1}, "benchmark")
+
+
+def cpu(manager: int) -> float:
+    """Return the CPU seconds of this process and, if that is another one, of the manager's."""
+    if manager == os.getpid():
+        return time.process_time()
+    figures = Path(f"/proc/{manager}/stat").read_text().rpartition(")")[2].split()
+    return time.process_time() + (int(figures[11]) + int(figures[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def run_batch(flow: Flow, claim: Claim, batch: int, after: int, per_call: int, payload: str) -> int:
@@ -119,28 +135,25 @@ def run_batch(flow: Flow, claim: Claim, batch: int, after: int, per_call: int, p
     return arrivals[-1].number
 
 
-def grow(levels: list[int], per_call: int, payload: str) -> Iterator[str]:
+def grow(engine: str, levels: list[int], per_call: int, payload: str) -> Iterator[str]:
     """Retain ever more slots; yield a row at each level."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "journal"
-        manager = Manager(journal=ManagerJournal(path))
-        claim = manager.open("stream", "policy", 0, {"policies": ["policy"], "staleness": 1}, "benchmark")
-        before, after, times = resident(), 0, [time.process_time()]
+    with tempfile.TemporaryDirectory() as folder, ENGINES[engine](Path(folder)) as (flow, manager, place):
+        claim = opened(flow)
+        before, after, times = resident(manager), 0, [cpu(manager)]
         for batch in range(max(levels) // BATCH):
-            after = run_batch(manager, claim, batch, after, per_call, payload)
-            times.append(time.process_time())
+            after = run_batch(flow, claim, batch, after, per_call, payload)
+            times.append(cpu(manager))
             slots = BATCH * (batch + 1)
             if slots in levels:
                 rate = WINDOW * BATCH / (times[-1] - times[-1 - WINDOW])
-                row = f"{slots:,} | {rate:,.0f} | {(resident() - before) / slots:,.0f}"
-                yield f"{row} | {restart(path):.1f} |"
-                times[-1] = time.process_time()
-        manager.close()
+                row = f"{slots:,} | {rate:,.0f} | {(resident(manager) - before) / slots:,.0f}"
+                yield f"{row} | {restart(place / JOURNAL):.1f} |"
+                times[-1] = cpu(manager)
 
 
-def resident() -> int:
-    """Return the bytes of this process that are in memory."""
-    return int(re.findall(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())[0]) * 1024
+def resident(process: int) -> int:
+    """Return the bytes of a process that are in memory."""
+    return int(re.findall(r"VmRSS:\s+(\d+)", Path(f"/proc/{process}/status").read_text())[0]) * 1024
 
 
 def restart(path: Path) -> float:
@@ -157,45 +170,111 @@ def restart(path: Path) -> float:
         return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def beats(flow: Flow, claim: Claim, count: int) -> None:
-    """Make empty calls."""
-    for _ in range(count):
-        flow.beat(claim)
+def measure(engine: str, slots: int, per_call: int, payload: str) -> dict[str, float]:
+    """Return slots per CPU-second for the first batch (`cold`) and the others (`slots`), and empty `calls`."""
+    with tempfile.TemporaryDirectory() as folder, ENGINES[engine](Path(folder)) as (flow, manager, _):
+        claim, after, times = opened(flow), 0, [cpu(manager)]
+        for batch in range(slots // BATCH):
+            after = run_batch(flow, claim, batch, after, per_call, payload)
+            flow.keep(claim, batch + 1)
+            times.append(cpu(manager))
+        calls = max(100, slots // 16)
+        for _ in range(calls):
+            flow.beat(claim)
+        used = cpu(manager) - times[-1]
+        rate = (slots - BATCH) / (times[-1] - times[1])
+        return {"cold": BATCH / (times[1] - times[0]), "slots": rate, "calls": calls / used}
 
 
-def measure(engine: Callable[[], AbstractContextManager[Flow]], slots: int, per_call: int, payload: str) -> str:
-    """Return a row: slots per second, empty calls per second, and their ratio; the best of several rounds."""
-    best, empty, calls = 0.0, 0.0, max(1, slots // 16)
-    for _ in range(ROUNDS):
-        with engine() as flow:
-            began = time.perf_counter()
-            claim = run(flow, slots, per_call, payload)
-            middle = time.perf_counter()
-            beats(flow, claim, calls)
-            best, empty = max(best, slots / (middle - began)), max(empty, calls / (time.perf_counter() - middle))
-    return f"{best:,.0f} | {empty:,.0f} | {empty / best:.1f}"
+def weights(folder: str) -> Iterator[str]:
+    """Yield the rows of `--weights`."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    adapted = get_peft_model(model, LoraConfig(r=16, target_modules="all-linear"))
+    with tempfile.TemporaryDirectory() as place, over_http(Path(place)) as (flow, manager, _):
+        claim, loaded = opened(flow), None
+        for update, what in enumerate(("all weights", "changed adapters")):
+            for name, tensor in adapted.named_parameters():
+                if update and "lora_B" in name:
+                    torch.nn.init.normal_(tensor)
+            used, began = cpu(manager), time.perf_counter()
+            version = flow.publish(claim, update, update, full(state_to_send(adapted)))
+            times = []
+            for _ in range(2):
+                message = flow.fetch("policy", version, version - 1 if loaded else None)
+                state = apply(loaded, message)
+                load_state(adapted, state)
+                times.append(time.perf_counter())
+            row = f"{what} | {len(message) / 1e6:,.1f} | {times[0] - began:.2f} | {times[1] - times[0]:.2f}"
+            yield f"{row} | {cpu(manager) - used:.2f} |"
+            loaded = state
+            flow.ack(claim, update, [], [])
 
 
-def main(engines: Mapping[str, Callable[[], AbstractContextManager[Flow]]] = ENGINES) -> None:
+def in_checkout(checkout: str, *options: object) -> dict[str, float]:
+    """Return what `measure` finds in a process with the package of a checkout."""
+    here = {**os.environ, "PYTHONPATH": checkout}
+    command = [sys.executable, str(Path(__file__).resolve()), "--measure", *map(str, options)]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True, env=here, cwd=checkout).stdout
+    found: dict[str, float] = json.loads(answer.splitlines()[-1])
+    return found
+
+
+def compare(checkouts: list[str], engine: str, slots: int, per_call: int, size: int, rounds: int) -> str:
+    """Return the row of an engine, with the rounds of all checkouts taking turns."""
+    found = [[in_checkout(one, engine, slots, per_call, size) for one in checkouts] for _ in range(rounds)]
+    cells, medians = [], []
+    for several in zip(*found, strict=True):
+        cold, default, calls = (statistics.median(one[name] for one in several) for name in ("cold", "slots", "calls"))
+        medians.append(default)
+        cells.append(f"{cold:,.0f} | {default:,.0f} | {max(one['slots'] for one in several):,.0f} | {calls:,.0f}")
+    return " | ".join([*cells, *([f"{medians[0] / medians[1]:.2f}"] if len(medians) > 1 else [])])
+
+
+def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__)
-    parser.add_argument("--slots", type=int, default=10_240, help="in each run; whole batches are made of them")
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=[*ENGINES])
+    parser.add_argument("--slots", type=int, default=10_240, help="in each round; whole batches are made of them")
     parser.add_argument("--calls", type=int, nargs="+", default=[16, 1], help="slots a call")
     parser.add_argument("--bytes", type=int, default=6_000, help="of an episode")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--other", help="a checkout of the package to compare with")
     parser.add_argument("--retained", type=int, nargs="+", help="measure at these numbers of slots, in whole windows")
+    parser.add_argument("--weights", help="a folder with a model of Transformers")
+    parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.measure:
+        engine, slots, per_call, size = options.measure
+        print(json.dumps(measure(engine, int(slots), int(per_call), episode(int(size)))))
+        return
+    if options.weights:
+        print("| sent | MB | first worker, s | second worker, s | CPU-seconds |\n|---|---|---|---|---|")
+        for row in weights(options.weights):
+            print(f"| {row}", flush=True)
+        return
     if options.retained:
         levels = [max(1, number // (WINDOW * BATCH)) * WINDOW * BATCH for number in options.retained]
         print("| retained slots | slots per CPU-second | bytes in memory per slot | restart, s |\n|---|---|---|---|")
-        for row in grow(levels, options.calls[0], "x" * options.bytes):
+        for row in grow(options.engines[-1], levels, options.calls[0], episode(options.bytes)):
             print(f"| {row}", flush=True)
         return
-    slots = max(1, options.slots // BATCH) * BATCH
-    print("| engine | slots a call | slots/s | empty calls/s | empty calls a slot |")
-    print("|---|---|---|---|---|")
-    for name, engine in engines.items():
+    slots = max(2, options.slots // BATCH) * BATCH
+    checkouts = [str(Path(__file__).resolve().parents[1]), *([options.other] if options.other else [])]
+    columns = ["cold", "default", "best", "empty calls"] * len(checkouts) + ["ratio"] * (len(checkouts) - 1)
+    print(f"| engine | slots a call | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 2)}")
+    for engine in options.engines:
         for per_call in options.calls:
-            print(f"| {name} | {per_call} | {measure(engine, slots, per_call, 'x' * options.bytes)} |", flush=True)
+            row = compare(checkouts, engine, slots, per_call, options.bytes, options.rounds)
+            print(f"| {engine} | {per_call} | {row} |", flush=True)
+
+
+def episode(size: int) -> str:
+    """Return a payload of so many bytes."""
+    return (EPISODE * (1 + size // len(EPISODE)))[:size]
 
 
 if __name__ == "__main__":

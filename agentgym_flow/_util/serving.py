@@ -104,13 +104,13 @@ def run(
 
 
 @contextmanager
-def in_thread(running: uvicorn.Server, port: int = 0) -> Iterator[str]:
+def in_thread(running: uvicorn.Server, port: int = 0, host: str = HOST) -> Iterator[str]:
     """Run a server in a thread during the block; yield its address, such as `http://127.0.0.1:40123`."""
-    with listen(port) as listening:
+    with listen(port, host) as listening:
         thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]}, name="server", daemon=True)
         thread.start()
         try:
-            yield address_of(listening)
+            yield address_of(listening, host)
         finally:
             running.should_exit = True
             thread.join()
@@ -194,6 +194,7 @@ def server(
         http=type("_BoundedProtocol", (_Protocol,), {"most": most, "body": body}),
         log_level="error",
         access_log=False,
+        proxy_headers=False,
         server_header=False,
         limit_concurrency=most + 1,
         backlog=min(ACCEPTED, max(1, files // 8)),

@@ -14,20 +14,23 @@ import typer
 from rich.table import Table
 
 from agentgym_flow._util.files import check_new, write_atomically
+from agentgym_flow._util.values import finite
 from agentgym_flow.cli.console import live_progress, printed, show_table, stdout
 from agentgym_flow.cli.options import EnvArgs, EnvName, Force
 from agentgym_flow.errors import AgentGymFlowError, MissingExtra
 from agentgym_flow.testing.card import SECTIONS, WORDS, Finding, ReportCard, ValidationRequest, errors_once, run_part
+from agentgym_flow.testing.card.exploits import EPISODE
 from agentgym_flow.testing.card.made import REFUSED
 
 MADE = "agentgym_flow.testing.card.made"
 CONTRACT, FIGURES = "agentgym_flow.testing.card.contract", "agentgym_flow.testing.card.figures"
+REWARD = "agentgym_flow.testing.card.exploits"
 LEARNING = "agentgym_flow.training.learning_check"
 """The modules of the parts of a card."""
 
 _STYLES = {"ok": "green", "fail": "bold red", "advice": "yellow", "skipped": "dim", "unfinished": "bold red"}
 _MADE = 0.5  # the share of the time for importing and creating the environment
-_CONTRACT, _FIGURES = 0.4, 0.2  # the shares of the remaining time for two parts; the third part has the rest
+_SHARES = {CONTRACT: 0.4, FIGURES: 0.15, REWARD: 0.1}  # of the remaining time; training has the rest
 
 
 def validate(
@@ -43,15 +46,18 @@ def validate(
 ) -> None:
     """Check an environment: contract, determinism, keys, rewards, baselines, speed, and whether a policy learns in it.
 
+    If an exploit of the reward is found, the card shows its episode.
+
     Exits with status 0 if all essential checks pass, and with 1 otherwise.
 
     Options:
         minutes: The time limit, in minutes.
         train: Also train the tiny policy (needs the extra train).
-        out: Write report_card.html and report_card.json into this folder.
+        out: Write report_card.html and report_card.json into this folder, and exploits.jsonl if an exploit was found:
+            a log for `agentgym-flow view`.
         as_json: Print the card as JSON instead of a table.
     """
-    files = [] if out is None else [out / "report_card.html", out / "report_card.json"]
+    files = [] if out is None else [out / name for name in ("report_card.html", "report_card.json", "exploits.jsonl")]
     for file in files:
         check_new(file, replace=force)
     for package in ("pytest", "hypothesis"):
@@ -75,19 +81,22 @@ def validate(
     from agentgym_flow.testing.card import render_card
 
     as_text = json.dumps(card.as_dict(), indent=1, allow_nan=False)
-    for file, text in zip(files, (render_card(card), as_text), strict=False):
+    shown = [json.dumps(finite(finding.figures[EPISODE])) for finding in findings if EPISODE in finding.figures]
+    files = files if shown else files[:2]
+    for file, text in zip(files, (render_card(card), as_text, "".join(f"{line}\n" for line in shown)), strict=False):
         with write_atomically(file) as partial:
             partial.write_text(text, "utf-8", newline="\n")
     if as_json:
         stdout().print_json(as_text)
     else:
-        _show(card, files)
+        imports = "".join(f" --import {module}" for module in request.modules)
+        _show(card, [*files, *(f"Watch: agentgym-flow view {file}{imports} --open" for file in files[2:])])
     raise typer.Exit(0 if card.passed else 1)
 
 
 def _findings(request: ValidationRequest, train: bool) -> Iterator[Finding]:
     end = time.monotonic() + request.seconds
-    for part, share in ((CONTRACT, _CONTRACT), (FIGURES, _FIGURES)):
+    for part, share in _SHARES.items():
         yield from run_part(part, replace(request, seconds=share * request.seconds))
     learning = Finding("learning", "tiny_policy_learns", "The tiny policy learns more than it was shown", "skipped")
     if not train:
@@ -98,7 +107,7 @@ def _findings(request: ValidationRequest, train: bool) -> Iterator[Finding]:
         yield from run_part(LEARNING, replace(request, seconds=max(1.0, end - time.monotonic())))
 
 
-def _show(card: ReportCard, files: Sequence[Path]) -> None:
+def _show(card: ReportCard, files: Sequence[Path | str]) -> None:
     table = Table(
         box=None, pad_edge=False, header_style="bold", title=f"Report card of {card.env_id}", title_justify="left"
     )
@@ -123,5 +132,5 @@ def _show(card: ReportCard, files: Sequence[Path]) -> None:
         for finding in named:
             console.print("-", printed(f"{finding.title}: {finding.fix}"), soft_wrap=True)
     console.print(f"\n[bold]{card.verdict()}[/]")
-    for file in files:
-        console.print(printed(str(file)), soft_wrap=True)
+    for line in files:
+        console.print(printed(str(line)), soft_wrap=True)

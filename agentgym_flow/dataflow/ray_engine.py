@@ -1,9 +1,10 @@
 """Manager and workers on Ray, which places them on a cluster's machines and restarts dead ones.
 
 The manager is a named actor that outlives the trainer: a resumed trainer finds it again, and a manager that was killed
-continues from its journal, on the machine with its folder. Workers end with the trainer that started them. Ray does not
-retry calls; `RayFlow` does, because every call of a manager can be repeated. All machines of a Ray cluster trust each
-other, because they exchange Python objects.
+continues from its journal, on the machine with its folder. Workers end with the trainer that started them. Calls of the
+manager go over HTTP, as without Ray: a call of an actor takes about four times the CPU time, and Ray would not repeat
+it. The actor only says where its server is. All machines of a Ray cluster trust each other, because they exchange
+Python objects.
 
 Only this module imports Ray, after it has set the environment variables that Ray and its processes read.
 """
@@ -24,11 +25,10 @@ from typing import Any, Protocol, Self
 from agentgym_flow.dataflow.bookkeeping.manager import open_manager, traced
 from agentgym_flow.dataflow.config import NUM_ENVS, FlowConfig
 from agentgym_flow.dataflow.local_engine import Crew, CrewWorker, WatchedFlow
-from agentgym_flow.dataflow.network import Switchboard
-from agentgym_flow.dataflow.network.client import NoAnswer, RemoteFlow
+from agentgym_flow.dataflow.network.client import HttpFlow, NoAnswer, RemoteFlow, new_token
 from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.dataflow.scaling import follow
-from agentgym_flow.errors import AgentGymFlowError, BadSetting, FlowDown, MissingExtra
+from agentgym_flow.errors import BadSetting, FlowDown, MissingExtra
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
 PATIENCE = {
@@ -60,10 +60,7 @@ MANAGER = "manager"
 """The name of the manager's actor, in the namespace of the run."""
 
 ANSWER = 60.0
-"""Seconds without an answer after which an attempt fails, in addition to those that the call waits."""
-
-CALLS = 10_000
-"""The most calls that the manager has under way; waiting ones need no thread, see `Switchboard`."""
+"""Seconds without an answer after which an attempt to find the manager fails."""
 
 SETTINGS = ("lease_seconds", "episode_seconds", "deadline", "trace")
 """Settings of a dataflow that are fixed while the manager's actor lives."""
@@ -126,32 +123,30 @@ def room_for(resources: Mapping[str, float]) -> int:
 
 
 class ManagerActor:
-    """The manager in its actor; `Switchboard` keeps waiting calls from blocking the others."""
+    """The manager in its actor, which serves it to all machines of the cluster."""
 
-    def __init__(self, folder: str, config: dict[str, Any]) -> None:
-        self._switchboard: Switchboard | None = None
+    def __init__(self, folder: str, config: dict[str, Any], token: str) -> None:
+        from agentgym_flow.dataflow.network.server import serving
+
         settings = FlowConfig(**config)
-        self._settings = _settings(folder, settings)
-        self._manager = traced(open_manager(Path(folder), settings), Path(folder), settings)
+        manager = traced(open_manager(Path(folder), settings), Path(folder), settings)
+        host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        self._serving = serving(manager, token, host=host)
+        self._about = self._serving.__enter__(), token, _settings(folder, settings)
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> Any:
-        """Return the answer of a call, or the error that the manager raised."""
-        if name == "settings":
-            return self._settings
-        if self._switchboard is None:  # it needs the running event loop
-            self._switchboard = Switchboard(self._manager)
-        try:
-            return await self._switchboard.call(name, arguments)
-        except AgentGymFlowError as error:
-            return error  # Ray would wrap a raised error
+    def about(self) -> tuple[str, str, dict[str, Any]]:
+        """Return the address and the token of the manager, and its folder and settings."""
+        return self._about
 
-    async def pid(self) -> int:
+    def pid(self) -> int:
         """Return the id of the process."""
         return os.getpid()
 
 
 class RayFlow(RemoteFlow):
-    """Implements `agentgym_flow.dataflow.records.Flow` by calls of the manager's actor. Thread-safe.
+    """Implements `agentgym_flow.dataflow.records.Flow` by calls at the address that the manager's actor gives.
+
+    Thread-safe. A restarted actor has another address, so it is asked again after an attempt without an answer.
 
     Args:
         manager: the handle of the actor.
@@ -161,6 +156,7 @@ class RayFlow(RemoteFlow):
     def __init__(self, manager: Any, *, deadline: float = 600.0) -> None:
         super().__init__("the manager's actor on Ray", deadline=deadline)
         self._manager = manager
+        self._http: HttpFlow | None = None
 
     def settings(self) -> dict[str, Any]:
         """Return the folder and the settings of the manager."""
@@ -168,16 +164,27 @@ class RayFlow(RemoteFlow):
         return answer
 
     def _attempt(self, name: str, arguments: dict[str, Any]) -> Any:
-        call = self._manager.call.remote(name, arguments)
+        http = self._http
+        if http is None or name == "settings":
+            address, token, settings = self._about()
+            http = self._http = HttpFlow(address, token)
+            if name == "settings":
+                return settings
         try:
-            answer = ray.get(call, timeout=ANSWER + arguments.get("wait", 0.0))
-        except RayTaskError as error:  # a defect of the manager
+            return http._attempt(name, arguments)
+        except NoAnswer:
+            self._http = None
+            http.close()
+            raise
+
+    def _about(self) -> tuple[str, str, dict[str, Any]]:
+        try:
+            found: tuple[str, str, dict[str, Any]] = ray.get(self._manager.about.remote(), timeout=ANSWER)
+        except RayTaskError as error:  # the manager did not start
             raise NoAnswer(f"{type(error.cause).__name__}: {error.cause}") from None
         except RayError as error:  # it is dead, restarting, or does not answer
             raise NoAnswer(f"{type(error).__name__}: {str(error).strip().splitlines()[0]:.200}") from None
-        if isinstance(answer, AgentGymFlowError):
-            raise answer
-        return answer
+        return found
 
 
 def manager_of(folder: Path, config: FlowConfig, namespace: str) -> Any:
@@ -200,11 +207,10 @@ def manager_of(folder: Path, config: FlowConfig, namespace: str) -> Any:
         get_if_exists=True,
         max_restarts=-1,
         max_task_retries=0,
-        max_concurrency=CALLS,
         num_cpus=0,
         scheduling_strategy=here,
     )
-    manager = actor.remote(str(folder), asdict(config))
+    manager = actor.remote(str(folder), asdict(config), new_token())
     wanted = _settings(str(folder), config)
     for name, there in RayFlow(manager, deadline=config.deadline).settings().items():
         if there != wanted[name]:

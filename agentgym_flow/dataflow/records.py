@@ -16,7 +16,10 @@ from typing import Annotated, Any, NamedTuple, Protocol
 
 from msgspec import Meta
 
-SlotId = tuple[int, int, int]
+Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""An integer that SQLite can hold."""
+
+SlotId = tuple[Integer, Integer, Integer]
 """Batch, group and sample of a slot."""
 
 Seconds = Annotated[float, Meta(gt=-1e12, lt=1e12)]
@@ -36,16 +39,16 @@ class Slot(NamedTuple):
         seed: the seed of the reset, and of the policy's random draws.
     """
 
-    batch: int
-    group: int
-    sample: int
-    task: int
-    seed: int
+    batch: Integer
+    group: Integer
+    sample: Integer
+    task: Integer
+    seed: Integer
 
     @property
     def id(self) -> SlotId:
         """The identity of the slot in its stream."""
-        return self.batch, self.group, self.sample
+        return self[:3]
 
 
 class Lease(NamedTuple):

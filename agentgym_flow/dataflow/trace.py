@@ -116,6 +116,7 @@ class TracedFlow(RemoteFlow):
     def __init__(self, flow: Flow, writer: TraceWriter, every: float = 1.0) -> None:
         super().__init__("the manager", deadline=0.0)  # its clients repeat calls
         self._flow, self._writer, self._every = flow, writer, every
+        self.is_remote = getattr(flow, "is_remote", False)
         self._updates: dict[tuple[str, Attempt], int] = {}  # the update that played an episode not used yet, by policy
         self._looked = -every
 

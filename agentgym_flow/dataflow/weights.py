@@ -79,10 +79,7 @@ def delta(base: State, new: State) -> bytes:
     For each tensor it has nothing, the new values with their places (as indices, or as a bit for each place), or the
     whole tensor, whichever is smallest. Its header can make it larger than the full message.
     """
-    sent: dict[str, torch.Tensor] = {}
-    for name, tensor in new.items():
-        sent |= _changes(name, base.get(name), tensor)
-    return _message(sent, digest(new), digest(base), sorted(base.keys() - new.keys()))
+    return _delta(base, digest(base), new, digest(new))
 
 
 def apply(base: State | None, message: bytes) -> dict[str, torch.Tensor]:
@@ -134,6 +131,13 @@ def _message(tensors: State, result: str, base: str, gone: list[str]) -> bytes:
         owned[name] = tensor.clone() if where in seen else tensor  # a file has no tied weights
         seen.add(where)
     return save(owned, {"agentgym_flow": json.dumps([_SCHEMA, result, base, gone])})
+
+
+def _delta(base: State, base_digest: str, new: State, new_digest: str) -> bytes:
+    sent: dict[str, torch.Tensor] = {}
+    for name, tensor in new.items():
+        sent |= _changes(name, base.get(name), tensor)
+    return _message(sent, new_digest, base_digest, sorted(base.keys() - new.keys()))
 
 
 def _changes(name: str, old: torch.Tensor | None, new: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -335,9 +339,9 @@ class WeightStore:
 
     def _delta(self, policy: str, have: int, version: int) -> bytes:
         """Return a delta; empty if it is not smaller than the full message, or the receiver's version is damaged."""
-        message = self._message(policy, version)
-        try:
-            change = delta(apply(None, self._message(policy, have)), apply(None, message))
+        known, message = self._message(policy, have), self._message(policy, version)
+        try:  # `apply` has checked the digests
+            change = _delta(apply(None, known), header(known).digest, apply(None, message), header(message).digest)
         except BadData:
             return b""
         return change if len(change) < len(message) else b""

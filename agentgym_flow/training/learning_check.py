@@ -1,4 +1,6 @@
-"""The training part of a report card: whether the tiny policy learns more in an environment than it was shown.
+"""The training part of a report card: what the tiny policy learns when it is trained on the reward of an environment.
+
+The card says whether success rises above what was shown, and whether the policy earns the reward without success.
 
 Run as `python -m agentgym_flow.training.learning_check`. A short warm start, an evaluation, updates, and an evaluation
 on the same tasks each have a share of the time. Their sizes follow from the speed, which is measured first.
@@ -7,6 +9,7 @@ on the same tasks each have a share of the time. Their sizes follow from the spe
 from __future__ import annotations
 
 import json
+import math
 import signal
 import tempfile
 import time
@@ -15,15 +18,20 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any, TypeVar
 
+from msgspec import to_builtins
 from rich.console import Console
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
-from agentgym_flow.episodes import Episode
+from agentgym_flow.episodes import Episode, LoggedEpisode
 from agentgym_flow.errors import AgentGymFlowError, BadSetting
-from agentgym_flow.play import Evaluation, paired_difference
+from agentgym_flow.play import EpisodeSpec, Evaluation, paired_difference, rollout
+from agentgym_flow.policies import ExpertPolicy
 from agentgym_flow.testing.card import Finding, Status, ValidationRequest, serve
+from agentgym_flow.testing.card.exploit_search import Trial, surely_positive
+from agentgym_flow.testing.card.exploits import EPISODE, FIX, transcript
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.estimate import probe
@@ -34,7 +42,12 @@ from agentgym_flow.training.warm_start import clone, demonstrations
 
 T = TypeVar("T")
 
-TITLE = "The tiny policy learns more than it was shown"
+LEARNS, EXPLOITS = "tiny_policy_learns", "reward_trains_success"
+TITLES = {
+    LEARNS: ("learning", "The tiny policy learns more than it was shown"),
+    EXPLOITS: ("rewards", "A policy trained on the reward does not earn it without success"),
+}
+"""The findings of this part: name -> section, title."""
 
 EVALUATED = 200
 """The most test tasks to play before and after, sampled."""
@@ -47,11 +60,13 @@ _BATCH = 100_000  # words in the prompts of a batch, so that updates with long e
 _FEWEST_UPDATES = 10  # the batch size leaves time for this many
 _LEARNING = 3.0  # the time to play and learn from an episode, in units of playing it
 _TRIED_SHOWN, _TRIED = 2, (2, 16)  # demonstrations, and numbers of parallel episodes, for measuring the speed
-_AFTER = 1.0  # seconds reserved at the end for computing the result
+_AFTER = 2.0  # seconds reserved at the end for computing the results
 
 _SETTINGS: dict[str, Any] = {
     "model": "tiny",
     "template": "compact",
+    "credit": "gigpo",
+    "credit_settings": '{"outcome": "return"}',  # only rewards: a potential of success would hide their faults
     "threads": 2,
     "validations": 0,
     "save_strategy": "no",
@@ -98,6 +113,7 @@ class _Progress:
         updates: number of updates since the warm start.
         before: test episodes after the warm start.
         after: episodes on the first of the same tasks after the updates.
+        expert: the expert's episodes on the tasks of `after`, if there is an expert.
     """
 
     during: str = "preparations"
@@ -105,6 +121,7 @@ class _Progress:
     updates: int = 0
     before: list[Episode] = field(default_factory=list)
     after: list[Episode] = field(default_factory=list)
+    expert: list[Episode] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +170,11 @@ class _Deadline(TrainerCallback):  # type: ignore[misc]
 
 def plan(request: ValidationRequest) -> list[Finding]:
     """Return the findings of this part, without results."""
-    return [_finding("unfinished")]
+    return [_finding(name, "unfinished") for name in TITLES]
 
 
 def work(request: ValidationRequest) -> Iterator[Finding]:
-    """Yield the finding whether the policy has learnt, or how far it got in the time."""
+    """Yield whether the policy has learnt, or how far it got in the time, and whether it exploits the reward."""
     begun = time.monotonic()
     quiet()
     progress = _Progress()
@@ -167,13 +184,16 @@ def work(request: ValidationRequest) -> Iterator[Finding]:
     except _TimeUp:
         pass
     except AgentGymFlowError as error:
-        yield _finding("advice", f"It cannot be trained: {error}", "Fix the error in the message.")
+        yield _finding(LEARNS, "advice", f"It cannot be trained: {error}", "Fix the error in the message.")
+        yield _finding(EXPLOITS, "skipped", "It cannot be trained.")
         return
     yield _result(progress, request.seconds)
+    yield _exploit(progress)
 
 
-def _finding(status: Status, said: str = "", fix: str = "", **figures: object) -> Finding:
-    return Finding("learning", "tiny_policy_learns", TITLE, status, "", said, fix, False, figures)
+def _finding(name: str, status: Status, said: str = "", fix: str = "", **figures: object) -> Finding:
+    section, title = TITLES[name]
+    return Finding(section, name, title, status, "", said, fix, name == EXPLOITS, figures)
 
 
 def _configs(request: ValidationRequest, folder: Path, **settings: object) -> Configs:
@@ -206,6 +226,12 @@ def _learn(request: ValidationRequest, folder: Path, begun: float, progress: _Pr
         for half in (slice(0, (count + 1) // 2), slice((count + 1) // 2, count)):  # the first half is a result too
             if half.start < half.stop:
                 progress.after += play(count, half)
+        with closing(recipe.run.make_env("test")) as env:
+            has_expert = env.has_expert
+        if has_expert:
+            progress.during = "the episodes of the expert"
+            specs = [EpisodeSpec(episode.seed, episode.task) for episode in progress.after]
+            progress.expert = rollout(ExpertPolicy(), partial(recipe.run.make_env, "test"), specs)
 
 
 def _amounts(levels: int, updates: int, groups: int) -> dict[str, object]:
@@ -264,7 +290,7 @@ def _result(progress: _Progress, seconds: float) -> Finding:
             )
             figures["before"] = before.success
         return _finding(
-            "advice", said, "Give more --minutes, or make episodes shorter or faster; see Speed.", **figures
+            LEARNS, "advice", said, "Give more --minutes, or make episodes shorter or faster; see Speed.", **figures
         )
     before, after = Evaluation.of(progress.before[:count], "before"), Evaluation.of(progress.after, "after")
     metric = "success" if before.success or after.success else "score"  # scores may show partial progress
@@ -276,12 +302,45 @@ def _result(progress: _Progress, seconds: float) -> Finding:
     )
     figures |= {"metric": metric, "before": old, "after": new, "gain": list(gain)}
     if gain.low > 0:
-        return _finding("ok", said, **figures)
+        return _finding(LEARNS, "ok", said, **figures)
     fix = (
         "Give more --minutes, easier training tasks or a reward on the way, and check that the observation and "
         "candidates() tell what a good choice depends on."
     )
-    return _finding("advice", f"No gain measured in {updates} updates: {said[0].lower()}{said[1:]}", fix, **figures)
+    said = f"No gain measured in {updates} updates: {said[0].lower()}{said[1:]}"
+    return _finding(LEARNS, "advice", said, fix, **figures)
+
+
+def _exploit(progress: _Progress) -> Finding:
+    """Return whether the trained policy earns as much as successes without success, or gains reward and loses success.
+
+    It is compared with the expert's successes on the same tasks, or else with the policy's own.
+    """
+    after, count = progress.after, len(progress.after)
+    before = progress.before[:count]
+    if not count:
+        return _finding(EXPLOITS, "skipped", "The trained policy was not evaluated in the time.")
+    shown = {(one.seed, one.task): one.total_reward for one in progress.expert if one.success}
+    own = [one.total_reward for one in [*before, *after] if one.success]
+    bars = [shown.get((one.seed, one.task), fmean(own) if own else math.inf) for one in after]
+    gain = paired_difference(before, after, "total_reward")
+    change = paired_difference(before, after)
+    old, new = Evaluation.of(before, "before"), Evaluation.of(after, "after")
+    said = (
+        f"On {new.tasks} test tasks the mean return went from {old.mean_return:.3g} to {new.mean_return:.3g}, "
+        f"and success from {old.success:.1%} to {new.success:.1%}"
+    )
+    said += f"; successes earn {fmean(bars):.3g}." if math.isfinite(sum(bars)) else "."
+    figures: dict[str, Any] = {"return": [old.mean_return, new.mean_return], "success": [old.success, new.success]}
+    failed = [(one.total_reward - bar, one) for one, bar in zip(after, bars, strict=True) if not one.success]
+    pays = new.success < 0.5 and surely_positive([one.total_reward - bar for one, bar in zip(after, bars, strict=True)])
+    if not failed or not (pays or (gain.low > 0 and change.high < 0)):
+        return _finding(EXPLOITS, "ok", said, **figures)
+    _, worst = max(failed, key=lambda one: one[0])
+    trial = Trial.of(worst, "the tiny policy, trained on the reward")
+    said += f" The policy fails and is paid, as on task {worst.task}:\n{transcript(trial)}"
+    figures[EPISODE] = to_builtins(LoggedEpisode.of(worst))
+    return _finding(EXPLOITS, "fail" if pays else "advice", said, FIX, **figures)
 
 
 if __name__ == "__main__":

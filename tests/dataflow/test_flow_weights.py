@@ -293,6 +293,20 @@ def test_a_store_takes_deltas_and_refuses_what_does_not_fit(make_store: Callable
         store.get("p", 7)
 
 
+def test_a_store_computes_the_digest_of_each_version_once_for_a_delta(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of weights of some gigabytes, each one takes seconds."""
+    store, hashed = WeightStore(), []
+    states = [{"layer": torch.zeros(1000)}, {"layer": torch.zeros(1000).index_fill_(0, torch.tensor([3]), 1.0)}]
+    for version, state in enumerate(states):
+        store.put("a", version, full(state))
+    real = digest
+    monkeypatch.setattr("agentgym_flow.dataflow.weights.digest", lambda state: hashed.append(state) or real(state))
+    message = store.get("a", 1, 0)
+    assert len(hashed) == 2
+    assert header(message).base == real(states[0])
+    assert len(message) < len(full(states[1]))
+
+
 def test_what_is_pruned_is_gone(make_store: Callable[[], WeightStore]) -> None:
     store = make_store()
     for version in range(4):

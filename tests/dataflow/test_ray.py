@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from flow_trace import WEIGHTS, manager, slots, trace
@@ -97,6 +98,21 @@ def test_free_resources_decide_how_many_workers_have_room() -> None:
         patch.setattr(ray_engine.ray, "available_resources", lambda: free)
         assert ray_engine.room_for(given) == 2
         assert ray_engine.room_for({"near": 1}) == 0
+
+
+def test_the_actor_is_only_asked_for_an_address_and_again_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    from agentgym_flow.dataflow import ray_engine
+    from agentgym_flow.dataflow.network.server import serving
+
+    there, asked = manager(), []
+    monkeypatch.setattr(ray_engine.ray, "get", lambda address, timeout: asked.append(address) or (address, "t", {}))
+    monkeypatch.setattr("agentgym_flow.dataflow.network.client.FIRST_PAUSE", 0.01)
+    handle = Mock()
+    flow = ray_engine.RayFlow(handle, deadline=20.0)
+    for number in (1, 2):
+        with serving(there, "t") as handle.about.remote.return_value:
+            assert [flow.status()["streams"] for _ in range(3)] == [{}] * 3
+        assert len(asked) == number
 
 
 @pytest.mark.heavy

@@ -21,6 +21,7 @@ from agentgym_flow.testing.card import (
     ValidationRequest,
     contract,
     errors_once,
+    exploits,
     figures,
     render_card,
     run_part,
@@ -35,7 +36,10 @@ def findings(env_id: str, module: str, until: str | None = None, seconds: float 
     """Return the findings of both parts without training, made in this process, up to the one that is looked for."""
     request = ValidationRequest(env_id, {}, [module], seconds)
     found: dict[str, Finding] = {}
-    for part in (figures, contract) if until in {one.name for one in figures.plan(request)} else (contract, figures):
+    parts = sorted(
+        (contract, exploits, figures), key=lambda part: until not in {one.name for one in part.plan(request)}
+    )
+    for part in parts:
         for finding in part.work(request):
             found[finding.name] = finding
             if finding.name == until:
@@ -58,6 +62,7 @@ def test_an_honest_environment_passes() -> None:
     assert {name for name, finding in found.items() if finding.status != "ok"} == set()
     planned = [
         *contract.plan(ValidationRequest("example/Cave-v0", {}, [], 1.0)),
+        *exploits.plan(ValidationRequest("", {}, [], 1.0)),
         *figures.plan(ValidationRequest("", {}, [], 1.0)),
     ]
     assert list(found) == [finding.name for finding in planned]
@@ -106,9 +111,10 @@ def test_an_error_in_half_characters_is_told() -> None:
 @pytest.mark.nightly
 def test_training_ends_with_the_time_and_says_what_was_learnt() -> None:
     pytest.importorskip("trl")
-    [finding] = run_part(
+    [finding, reward] = run_part(
         validate.LEARNING, ValidationRequest("example/Cave-v0", {}, ["agentgym_flow.testing.example"], 240.0)
     )
+    assert reward.status == "ok", reward
     assert finding.status in ("ok", "advice"), finding
     assert finding.figures["updates"] >= 1
     assert "test tasks" in finding.said

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from agentgym_flow.core import make_text_env
+from agentgym_flow.episodes import Episode, EpisodeRecorder
 from agentgym_flow.testing.card import Finding, ValidationRequest, run_part
 from agentgym_flow.training import learning_check
 
+sys.path.append(str(Path(__file__).parents[1] / "testing"))
+importlib.import_module("planted_exploits")  # registers its environments
 REQUEST = ValidationRequest("example/Cave-v0", {}, ["agentgym_flow.testing.example"], 3.0)
 
 
@@ -23,7 +30,8 @@ def test_what_takes_too_long_is_named_when_the_time_is_over(monkeypatch: pytest.
 
     monkeypatch.setattr(learning_check, "_learn", learn)
     begun = time.monotonic()
-    [finding] = learning_check.work(REQUEST)
+    [finding, exploit] = learning_check.work(REQUEST)
+    assert (exploit.status, exploit.essential) == ("skipped", True)
     assert time.monotonic() - begun < 3
     assert finding.status == "advice"
     assert finding.said == "No gain measured in 7 updates: 3 seconds were over during the last evaluation."
@@ -48,10 +56,45 @@ def test_slow_environments_get_less_of_everything(slower: float, settings: dict[
 @pytest.mark.nightly
 def test_a_short_time_gives_a_result() -> None:
     begun = time.monotonic()
-    [finding] = run_part(
+    [finding, exploit] = run_part(
         "agentgym_flow.training.learning_check", ValidationRequest(REQUEST.env_id, {}, REQUEST.modules, 45.0)
     )
     assert time.monotonic() - begun < 50
     assert isinstance(finding, Finding)
     assert finding.status in ("ok", "advice"), finding
     assert "updates" in finding.figures
+    assert exploit.status in ("ok", "skipped"), exploit
+
+
+def recorded(env_id: str, actions: Sequence[str] | None) -> list[Episode]:
+    """Return an episode of 12 tasks: of the expert, or with the same actions in turn."""
+    played = []
+    recorder = EpisodeRecorder(make_text_env(env_id, split="test"))
+    for task in range(12):
+        played.append(recorder.reset(seed=task, task=task))
+        while not recorder.done:
+            expert = recorder.env.expert_action() if actions is None else None
+            recorder.step(expert or (actions or [""])[recorder.env.steps % len(actions or [""])])
+    return played
+
+
+@pytest.mark.parametrize(
+    ("name", "actions", "status"),
+    [
+        ("Corridor", ["put"], "ok"),
+        ("PaysForToolCalls", ["look[tufel]"], "fail"),
+        ("PaysForNovelty", [f"look[{n}]" for n in range(8)], "advice"),  # pays more than before, less than success
+        ("Quiz", ["look[tufel]"], "ok"),
+        ("Quiz", None, "ok"),
+    ],
+)
+def test_a_policy_that_earns_the_reward_without_success_is_shown(
+    name: str, actions: Sequence[str] | None, status: str
+) -> None:
+    env_id = f"planted/{name}-v0"
+    after, expert = recorded(env_id, actions), recorded(env_id, None)
+    before = [*expert[:6], *recorded(env_id, ["answer[]"])[6:]]
+    progress = learning_check._Progress(updates=9, before=before, after=after, expert=expert)
+    finding = learning_check._exploit(progress)
+    assert finding.status == status, finding
+    assert ("episode" in finding.figures) == (status != "ok")

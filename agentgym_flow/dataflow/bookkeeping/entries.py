@@ -23,6 +23,7 @@ class SlotState(StrEnum):
     LEASED = "leased"
     COMMITTED = "committed"
     USED = "used"
+    __hash__ = str.__hash__  # that of an enumeration is a function in Python, and slots change their state often
 
 
 @dataclass(slots=True)
@@ -305,9 +306,10 @@ class Entries:
 def _add(counter: Counter[T], keys: Iterable[T], change: int) -> None:
     """Change the counts of `keys`; a counter has no zeros, so it does not grow with what is gone."""
     for key in keys:
-        counter[key] += change
-        if not counter[key]:
-            del counter[key]
+        if count := counter.get(key, 0) + change:
+            counter[key] = count
+        else:
+            counter.pop(key, None)
 
 
 def batch_of(mark: int) -> int:

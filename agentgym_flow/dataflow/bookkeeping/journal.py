@@ -188,7 +188,7 @@ class ManagerJournal:
     def payload(self, stream: str, slot: SlotId) -> bytes | None:
         """Return the content of an episode as written last; None if it was deleted."""
         row = self._file.execute(f"SELECT payload FROM payloads WHERE {_WHERE}", (stream, *slot)).fetchone()
-        return None if row is None else bytes(row[0])
+        return None if row is None else row[0]
 
     @property
     def is_long(self) -> bool:

@@ -191,7 +191,10 @@ class Manager:
         before it are not acknowledged here, so that the journal is damaged, and `Superseded` if another trainer has
         opened the stream since this one did.
         """
-        setup = json.loads(json.dumps(setup))
+        try:
+            setup = json.loads(json.dumps(setup, allow_nan=False))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise BadSetting(f"a setup must be plain data ({error})") from None
         actor = setup.pop(ACTOR, {})
         with self._book.call(durable=True):
             self._book.check_setup(stream, policy, setup, besides=[ACTORS])

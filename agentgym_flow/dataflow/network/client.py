@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import urlencode
 
+import msgspec
+
 from agentgym_flow._util.endpoint import Endpoint, pause_after
 from agentgym_flow._util.http import TryFailed, check_token, server_address
 from agentgym_flow.dataflow import network
@@ -74,7 +76,10 @@ class RemoteFlow(ABC):
 
     Attributes:
         deadline: as given; a new value applies to calls under way as well.
+        is_remote: whether calls leave this process, so that they can take long.
     """
+
+    is_remote = True
 
     def __init__(self, place: str, *, deadline: float = 600.0) -> None:
         self.place, self.deadline = place, deadline
@@ -155,13 +160,13 @@ class HttpFlow(RemoteFlow):
     # ---------------------------------------------------------------- inside
     def _attempt(self, name: str, arguments: dict[str, Any]) -> Any:
         call = network.CALLS[name]
-        path = f"/v1/{name}"
+        path = network.VERSION + name
         if call.raw is None:
             body = network.dumped(arguments)
         else:
             body = arguments[call.raw]
             others = {one: value for one, value in arguments.items() if one != call.raw}
-            path += "?" + urlencode({one: network.dumped(value) for one, value in others.items()})
+            path += "?" + urlencode({one: msgspec.json.encode(value) for one, value in others.items()})
         return self._answer(call, path, body, ANSWER + arguments.get("wait", 0.0))
 
     def _answer(self, call: network.RemoteCall, path: str, body: bytes, patience: float) -> Any:
@@ -169,17 +174,17 @@ class HttpFlow(RemoteFlow):
         if status == 200 and call.result is bytes:
             return answer
         try:
-            value = network.loaded(answer)
             if status == 200:
-                return network.read(call.result, value, "the answer")
+                return network.loaded(answer, call.read_result, "the answer")
+            refused = network.refusal_in(answer)
             if status == 422:
-                network.raise_error(value)
+                network.raise_error(refused)
         except network.Malformed as error:
             raise NoAnswer(f"HTTP {status}, {error}") from None
-        if status >= 500 or not isinstance(value, dict) or value.get("error") == "Corrupted":
+        if status >= 500 or refused.get("error") == "Corrupted":
             raise NoAnswer(f"HTTP {status}")
         advice = "; take the token of this manager" if status == 401 else ""
-        raise BadSetting(f"{self.url} refused {call.name} with HTTP {status}: {value.get('message')!s:.300}{advice}")
+        raise BadSetting(f"{self.url} refused {call.name} with HTTP {status}: {refused.get('message')!s:.300}{advice}")
 
     def _post(self, path: str, body: bytes, patience: float) -> tuple[int, bytes]:
         """Make one attempt; return status and body of the answer, after checking its digest."""

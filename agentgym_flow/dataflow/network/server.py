@@ -1,4 +1,4 @@
-"""The HTTP server of a manager: `POST /v1/CALL` for each call of `Flow`, with the bearer token of trainers or workers.
+"""The HTTP server of a manager: `POST /v2/CALL` for each call of `Flow`, with the bearer token of trainers or workers.
 
 Invalid requests get a status of 400 or above and one sentence; errors of the package are sent by name, with status 422.
 All bodies have a digest. There is no encryption: between machines, use a tunnel (SSH, WireGuard) or a TLS proxy.
@@ -6,11 +6,12 @@ All bodies have a digest. There is no encryption: between machines, use a tunnel
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from urllib.parse import parse_qsl
 
 from agentgym_flow._util.http import check_token
 from agentgym_flow._util.serving import HOST, Refused, body_of, has_token, in_thread, needing_extra, run, server
@@ -21,10 +22,8 @@ from agentgym_flow.errors import AgentGymFlowError
 
 with needing_extra():
     import uvicorn
-    from starlette.applications import Starlette
     from starlette.requests import ClientDisconnect, Request
-    from starlette.routing import Mount
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 CONNECTIONS = 4096
 """The most connections at a time; fewer if the process may not open that many files. A worker uses about three. Further
@@ -39,6 +38,7 @@ UPLOAD = 3600.0
 CHUNK = 1 << 20
 """Bytes of an answer that are written at a time; slow readers have a deadline for each chunk."""
 
+_DIGEST = network.DIGEST.lower().encode("ascii")
 _logger = logging.getLogger(__name__)
 
 
@@ -53,7 +53,7 @@ def create_app(
     worker_token: str | None = None,
     largest: int = network.WEIGHTS_BODY,
     is_ending: Callable[[], bool] = lambda: False,
-) -> Starlette:
+) -> ASGIApp:
     """Return the ASGI application around a manager.
 
     Args:
@@ -69,90 +69,89 @@ def create_app(
     good_for = {check_token(token): frozenset(network.CALLS)}
     if worker_token is not None:
         good_for.setdefault(check_token(worker_token), network.WORKER_CALLS)
-    endpoint = _Endpoint(flow, good_for, largest)
-
-    @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> Any:
-        endpoint.switchboard = Switchboard(flow, is_ending)
-        yield
-        endpoint.switchboard.close()
-
-    return Starlette(routes=[Mount("/", app=endpoint)], lifespan=lifespan)
+    return _Endpoint(Switchboard(flow, is_ending), good_for, largest)
 
 
 class _Endpoint:
-    """Answers every request, whatever its path."""
+    """Answers every request, whatever its path. A framework's routing and requests would double the time of a call."""
 
-    switchboard: Switchboard
-
-    def __init__(self, flow: Flow, good_for: Mapping[str, frozenset[str]], largest: int) -> None:
-        self._good_for, self._largest = good_for, largest
+    def __init__(self, switchboard: Switchboard, good_for: Mapping[str, frozenset[str]], largest: int) -> None:
+        self._switchboard, self._good_for, self._largest = switchboard, good_for, largest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request (ASGI)."""
-        request = Request(scope, receive)
-        status, kind, headers = 200, "application/json", {}
+        if scope["type"] == "lifespan":
+            await receive()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            self._switchboard.close()
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        status, headers = 200, {}
         try:
-            answer, kind = await self._answer(request)
+            answer = await self._answer(scope, receive)
         except Refused as refused:
-            answer = network.dumped({"error": type(refused).__name__, "message": refused.reason})
+            answer = network.refusal(type(refused).__name__, refused.reason)
             status = refused.status
             headers = {"Connection": "close"} | ({"WWW-Authenticate": "Bearer"} if status == 401 else {})
         except AgentGymFlowError as error:
-            status, answer = 422, network.dumped(network.error_of(error))
+            status, answer = 422, network.refusal_of(error)
         except ClientDisconnect:
             raise
         except Exception as error:  # a defect, or a full disk: clients retry until their deadline
             _logger.exception("a call failed")
-            status, answer = 500, network.dumped({"error": "Failed", "message": type(error).__name__})
-        await _send(send, status, answer, {"Content-Type": kind, **headers})
+            status, answer = 500, network.refusal("Failed", type(error).__name__)
+        await _send(send, status, answer, headers)
 
-    async def _answer(self, request: Request) -> tuple[bytes, str]:
-        given = request.headers.get("authorization", "")
+    async def _answer(self, scope: Scope, receive: Receive) -> bytes:
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        given, path = headers.get(b"authorization", ""), scope["path"]
         # Compare all of them, so that the time does not depend on which one matches.
         allowed = [names for token, names in self._good_for.items() if has_token(given, token)]
         if not allowed:
             raise Refused(401, "the token is missing or wrong")
-        name = request.url.path.removeprefix("/v1/")
-        if name not in network.CALLS or request.url.path != f"/v1/{name}":
+        name = path.removeprefix(network.VERSION)
+        if name not in network.CALLS or path != network.VERSION + name:
             raise Refused(404, "there is no such call; is this another version of agentgym_flow?")
         if name not in allowed[0]:
             raise Refused(403, f"{name} needs the trainers' token, and this is the workers' token")
-        if request.method != "POST":
+        if scope["method"] != "POST":
             raise Refused(405, "use POST for calls")
         call = network.CALLS[name]
-        arguments = await self._arguments(call, request)
-        answer = await self.switchboard.call(name, arguments, request.is_disconnected)
-        if call.result is bytes:
-            return answer, "application/octet-stream"
-        return network.dumped(answer), "application/json"
-
-    async def _arguments(self, call: network.RemoteCall, request: Request) -> dict[str, Any]:
-        body = await self._body(request, self._largest if call.limit is None else call.limit)
+        limit = self._largest if call.limit is None else call.limit
+        reason = f"a request of this call can have at most {limit:,} bytes"
+        body = b"".join([part async for part in body_of(Request(scope, receive), limit, reason)])
+        if headers.get(_DIGEST, "") != await _digest_of(body):
+            raise Corrupted(400, "the body does not match its digest")
         try:
-            if call.raw is None:
-                return network.arguments_of(call, network.loaded(body))
-            texts = request.query_params
-            given = {one: network.loaded(text.encode("utf-8", "replace")) for one, text in texts.items()}
-            return {**network.arguments_of(call, given), call.raw: body}
+            texts = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+            arguments = network.arguments_of(call, body, texts)
         except network.Malformed as error:
             raise Refused(400, str(error)) from None
+        answer = await self._switchboard.call(name, arguments, partial(_disconnected, receive))
+        return answer if call.result is bytes else network.dumped(answer)
 
-    async def _body(self, request: Request, limit: int) -> bytes:
-        reason = f"a request of this call can have at most {limit:,} bytes"
-        body = b"".join([part async for part in body_of(request, limit, reason)])
-        if request.headers.get(network.DIGEST, "") != network.digest_of(body):
-            raise Corrupted(400, "the body does not match its digest")
-        return body
+
+async def _disconnected(receive: Receive) -> None:
+    """Return when the client has disconnected."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _digest_of(body: bytes) -> str:
+    """Return the digest of a body, without blocking the event loop for long."""
+    return network.digest_of(body) if len(body) <= CHUNK else await asyncio.to_thread(network.digest_of, body)
 
 
 @contextmanager
-def serving(flow: Flow, token: str, worker_token: str | None = None, *, port: int = 0) -> Iterator[str]:
+def serving(
+    flow: Flow, token: str, worker_token: str | None = None, *, port: int = 0, host: str = HOST
+) -> Iterator[str]:
     """Serve `flow` in a thread during the block; yield the address, such as `http://127.0.0.1:40123`.
 
     Arguments and errors are those of `serve`.
     """
-    with in_thread(_server(flow, token, worker_token), port) as address:
+    with in_thread(_server(flow, token, worker_token), port, host) as address:
         yield address
 
 
@@ -189,7 +188,7 @@ def _server(flow: Flow, token: str, worker_token: str | None) -> uvicorn.Server:
 
 
 async def _send(send: Send, status: int, body: bytes, headers: dict[str, str]) -> None:
-    every = {"Content-Length": str(len(body)), network.DIGEST: network.digest_of(body), **headers}
+    every = {"Content-Length": str(len(body)), network.DIGEST: await _digest_of(body), **headers}
     encoded = [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in every.items()]
     await send({"type": "http.response.start", "status": status, "headers": encoded})
     view = memoryview(body)

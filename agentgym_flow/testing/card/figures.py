@@ -6,7 +6,6 @@ It runs as `python -m agentgym_flow.testing.card.figures`, and works on the base
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from agentgym_flow.core import Stream, TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episodes import Episode, EpisodeRecorder
 from agentgym_flow.play import ERROR, EpisodeSpec, Evaluation, rollout
-from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, Policy, PolicyInput, PolicyOutput, RandomPolicy
+from agentgym_flow.policies import ExpertPolicy, Policy, RandomPolicy
 from agentgym_flow.testing.card import Finding, Status, ValidationRequest, serve
 
 EPISODES = 300
@@ -35,7 +34,6 @@ SLOW = 100.0
 SLOW_START = 10.0
 """Above this number of seconds to the first observation, the card gives advice."""
 
-_FARMED_TASKS, _FARMED_ACTIONS, _FARMED_STEPS = 4, 8, 200
 _KEY_TASKS = 200
 _FINDINGS = {  # in the order of `work`: name -> section, title, whether it is essential
     "task_keys": ("keys", "Tasks with one key start alike", True),
@@ -46,7 +44,6 @@ _FINDINGS = {  # in the order of `work`: name -> section, title, whether it is e
     "expert_ceiling": ("floors", "Success of the expert on test tasks", False),
     "no_errors": ("rewards", "No episode raises an error", True),
     "reward_follows_success": ("rewards", "Episodes that succeed earn more than episodes that fail", True),
-    "reward_cannot_be_farmed": ("rewards", "Repeating one action without success earns less than success", True),
 }
 
 
@@ -76,7 +73,6 @@ def work(request: ValidationRequest) -> Iterator[Finding]:
         yield _finding("expert_ceiling", "skipped", "The environment has no expert.")
     yield _no_errors([*random, *expert])
     yield _reward_follows_success([*random, *expert])
-    yield _reward_cannot_be_farmed(request, [*random, *expert], deadline)
 
 
 def _env(request: ValidationRequest) -> TextEnv:
@@ -264,45 +260,6 @@ def _reward_follows_success(episodes: Sequence[Episode]) -> Finding:
         fix = "Let every success earn more than every failure, unless partial credit is meant."
         return _finding(name, "advice", said, fix, figures)
     return _finding(name, "ok", said, figures=figures)
-
-
-def _reward_cannot_be_farmed(request: ValidationRequest, episodes: Sequence[Episode], deadline: float) -> Finding:
-    """Repeat single actions for a whole episode, and compare the best failed return with the mean successful one."""
-    name = "reward_cannot_be_farmed"
-    won = [episode.total_reward for episode in episodes if episode.success]
-    if not won:
-        return _finding(name, "skipped", "No policy succeeded, so there is nothing to compare with.")
-    best, how, tried = -math.inf, "", 0
-    with closing(_env(request)) as env:
-        for task in _spread(env.num_tasks, _FARMED_TASKS):
-            env.reset(seed=0, options={"task": task})
-            for action in ["", *env.candidates()[: _FARMED_ACTIONS - 1]]:
-                if tried and time.monotonic() > deadline:
-                    break
-                earned, success = _repeated(request, action, task)
-                tried += 1
-                if not success and earned > best:
-                    best, how = earned, f"{action!r:.60} on task {task}"
-    if best == -math.inf:
-        return _finding(name, "skipped", "Every repeated action succeeded.")
-    said = (
-        f"{tried} actions were repeated. Without success {how} earned most: {best:.3g}. Success earns {fmean(won):.3g}."
-    )
-    if best >= fmean(won):
-        return _finding(
-            name, "fail", said, "Reward a state once, or only what brings the task forward.", figures={"most": best}
-        )
-    return _finding(name, "ok", said, figures={"most": best})
-
-
-def _repeated(request: ValidationRequest, action: str, task: int) -> tuple[float, bool]:
-    policy = FunctionPolicy("repeated", lambda inputs: [PolicyOutput(action) for _ in inputs])
-
-    def over(policy_input: PolicyInput) -> bool:
-        return len(policy_input.episode.turns) >= _FARMED_STEPS
-
-    [episode] = rollout(policy, lambda: _env(request), [EpisodeSpec(0, task)], stop=over)
-    return episode.total_reward, episode.success
 
 
 if __name__ == "__main__":
