@@ -64,14 +64,15 @@ def byte_level_tokenizer(
     env_kwargs: Mapping[str, Any],
     template_settings: Mapping[str, Any] | None = None,
     *,
+    template: str = "text",
     episodes: int = 120,
     vocabulary: int = 1024,
 ) -> GPT2Tokenizer:
     """Return a tokenizer of 256 bytes, merges up to `vocabulary` tokens, the markers of a chat and the tags.
 
-    The training data is play in the template `text`, which `template_settings` may change.
+    The training data is play in a prompt template, which `template_settings` may change.
     """
-    reader = Reader(template_for(env_id, "text", template_settings))
+    reader = Reader(template_for(env_id, template, template_settings))
     tasks = make_text_env(env_id, split="train", **env_kwargs).drawn_tasks[:episodes]
     rollout(
         reader, lambda: make_text_env(env_id, split="train", **env_kwargs), [EpisodeSpec(0, task) for task in tasks]

@@ -10,25 +10,32 @@ have the same initial weights, number of updates and settings. `MODES` lists the
 policies act in turn, each with its own trainer. `--partial` has those of `PARTIAL`, which compares episodes that go on
 with newer weights with episodes that do not.
 
+In those with two models, a searcher and an answerer play Search: the first is a GPT-2 with a token for each word, and
+learns with GRPO; the second is a Qwen3 with a byte-level tokenizer and answers of several tokens, and learns with RLOO
+at another pace (`MEMBERS`), in batches of 8 tasks x 8 attempts with 32 parallel episodes. Each clones its own turns
+once per seed.
+
 Time is measured from the first weights to the last update; success on training episodes, and on 300 test tasks before
-and after training. Intervals are Student's t over seeds. With `--jobs` above 1, runs share the machine: provide about
-two cores for each.
+and after training. Core-seconds are those of all processes of a run, from its start, without the tests. Intervals are
+Student's t over seeds. With `--jobs` above 1, runs share the machine: provide about two cores for each.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
+from _byte_level import byte_level_tokenizer, write_model
 from _supervised import PROGRAM, Child, ChildFailed, OverHttp, finish
 
 HERE = Path(__file__).parent
@@ -43,14 +50,27 @@ ENV = [
 BATCH = ["--num_generations", SIZE, "--steps_per_batch", STEPS, "--save_strategy", "no", "--validations", 0]
 
 
+SEARCH = ["--env", "Search-v0", "--config", "search_tiny", "--threads", 1]
+CLONING = ["--warm_start_levels", 200, "--warm_start_updates", 80, "--warm_start_batch", 32]
+MEMBERS: Mapping[str, tuple[str, int, list[Any]]] = {
+    "searcher": ("grpo", 4, CLONING),
+    "answerer": (
+        "rloo", 2, ["--max_completion_length", 3, "--merge_prompts", "false", "--muon_learning_rate", 2e-3,
+                    "--learning_rate", 2e-4, *CLONING],
+    ),
+}  # fmt: skip
+"""Two models that act in turn 1 and 2, and in all further turns: algorithm, updates per batch, and other settings."""
+
+
 @dataclass(frozen=True)
 class Mode:
-    """The settings of a run; see `_study_trainer.py` for rules."""
+    """The settings of a run; see `_study_trainer.py` for rules. With two `models` the policies are `MEMBERS`."""
 
     flow: Mapping[str, Any]
     rule: str = "plain"
     policies: int = 1
     versions: int = 2
+    models: int = 1
 
 
 MODES: dict[str, Mode] = {
@@ -64,7 +84,17 @@ MODES: dict[str, Mode] = {
     "two policies, synchronous, taking turns": Mode({"staleness": 0}, "turns", 2),
     "two policies, fixed, S = 4, one device": Mode({"staleness": 4}, "turns", 2),
     "two policies, fixed, S = 4": Mode({"staleness": 4}, "plain", 2),
+    "two models, synchronous, taking turns": Mode({"staleness": 0}, "turns", 2, 2),
+    "two models, fixed, S = 4, one device": Mode({"staleness": 4}, "turns", 2, 2),
+    "two models, fixed, S = 4": Mode({"staleness": 4}, "plain", 2, 2),
+    "two models, fixed, S = 4, lock step": Mode({"staleness": 4, "lockstep": True}, "plain", 2, 2),
 }
+SYNCHRONOUS = {
+    (1, 1): "synchronous",
+    (2, 1): "two policies, synchronous, taking turns",
+    (2, 2): "two models, synchronous, taking turns",
+}
+
 _READY = {"staleness": 4, "order": "ready"}
 PARTIAL: dict[str, Mode] = {
     "two versions": Mode(_READY),
@@ -74,7 +104,6 @@ PARTIAL: dict[str, Mode] = {
 }
 """Ready order, S = 4, with workers that have room for this many versions."""
 
-SYNCHRONOUS = {1: "synchronous", 2: "two policies, synchronous, taking turns"}
 LAST = 8
 """Final success is the mean over the training episodes of this many last updates."""
 
@@ -129,21 +158,69 @@ class Study:
             return found
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        team = TEAM[: mode.policies] if mode.policies > 1 else ("policy",)
-        turns = {"turns": list(TEAM) * 10} if mode.policies > 1 else {}
+        team = tuple(MEMBERS) if mode.models > 1 else TEAM if mode.policies > 1 else ("policy",)
+        began = _core_seconds()
+        self._play(folder, mode, team, seed, self.cloned(seed) if mode.models > 1 else None)
+        spent = _core_seconds() - began
+        tests = self._test_team(folder) if mode.models > 1 else {}
+        figures = {"mode": name, "seed": seed, "core_seconds": spent, **self._figures(folder, team)}
+        figures["tests"] = figures["tests"] or tests
+        (folder / "figures.json").write_text(json.dumps(figures), "utf-8")
+        return figures
+
+    def _play(self, folder: Path, mode: Mode, team: Sequence[str], seed: int, begin: Path | None) -> None:
+        """Train; two models start with those in the folder `begin`, or clone if it is None."""
+        acting = ["searcher", "searcher", "answerer"] if mode.models > 1 else [*TEAM, "..."]
+        turns = {"turns": acting} if mode.policies > 1 else {}
         settings = folder / "flow.yaml"
-        settings.write_text(yaml.safe_dump({"workers": 0, "deadline": 120, **mode.flow, **turns}), "utf-8")
-        parts = LatentParts(folder, settings, workers=self.workers, num_envs=PLACES // self.workers)
+        settings.write_text(yaml.safe_dump({"workers": 0, "deadline": 300, **mode.flow, **turns}), "utf-8")
+        workers, places = (1, PLACES // 2) if mode.models > 1 else (self.workers, PLACES // self.workers)
+        parts = LatentParts(folder, settings, workers=workers, num_envs=places)
         parts.options = ("--median", self.median, "--turns", self.turns, "--versions", mode.versions)
         try:
             parts.start()
-            trainers = [self._trainer(folder, settings, parts, mode.rule, policy, seed) for policy in team]
-            finish(*trainers)
+            if mode.models > 1:
+                finish(*(self._member(folder, settings, parts, mode.rule, policy, seed, begin) for policy in team))
+            else:
+                finish(*(self._trainer(folder, settings, parts, mode.rule, policy, seed) for policy in team))
         finally:
             parts.close()
-        figures = {"mode": name, "seed": seed, **self._figures(folder, team)}
-        (folder / "figures.json").write_text(json.dumps(figures), "utf-8")
-        return figures
+
+    def cloned(self, seed: int) -> Path:
+        """Let both models of a seed clone their own turns, if they have not; return the folder of their runs."""
+        folder = self.output / f"cloned-{seed}"
+        if not (folder / "done").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            tokenizer = byte_level_tokenizer("agentgym_flow/Search-v0", {}, template="compact", vocabulary=400)
+            write_model(folder / "qwen", tokenizer, width=64, layers=2, heads=4, context=512, theta=1e3, seed=seed)
+            short = replace(self, updates=1, median=0.01)
+            short._play(folder, MODES[SYNCHRONOUS[2, 2]], tuple(MEMBERS), seed, None)
+            (folder / "done").touch()
+        return folder
+
+    def _member(
+        self, folder: Path, settings: Path, parts: LatentParts, rule: str, policy: str, seed: int, begin: Path | None
+    ) -> Child:
+        algorithm, steps, more = MEMBERS[policy]
+        new = "tiny" if policy == "searcher" else folder / "qwen"
+        words = ["--model", new] if begin is None else ["--model", begin / policy / "warm_start"]
+        words += [] if begin is None else ["--warm_start_levels", 0]
+        words += ["--num_generations", SIZE, "--per_device_train_batch_size", 2 * SIZE]
+        words += ["--groups_per_batch", 8, "--steps_per_batch", steps, "--logging_steps", steps]
+        words += ["--max_steps", steps * self.updates, "--save_strategy", "no", "--seed", seed]
+        words += ["--dataflow", settings, "--policy", policy, *parts.trainer_options(), "--output_dir", folder / policy]
+        noted = [folder / f"{policy}.times", folder / "lock"]
+        command = [sys.executable, HERE / "_study_trainer.py", rule, *noted, "train", algorithm, *SEARCH, *more, *words]
+        return Child(policy, command, folder, parts.trainer_environment())
+
+    def _test_team(self, folder: Path) -> dict[str, list[float | None]]:
+        """Return the success of the team on the test tasks after training, as `_figures` returns that of a policy."""
+        runs = [folder / policy for policy in MEMBERS]
+        command = [*PROGRAM, "dataflow", "evaluate", *runs, "--episodes", self.tests, "--out", folder]
+        finish(Child("tests", command, folder))
+        summary = json.loads((folder / "summary.json").read_text("utf-8"))
+        return {how: [None, summary[f"after_{how}"]["success"]] for how in HOW}
 
     def _trainer(self, folder: Path, settings: Path, parts: LatentParts, rule: str, policy: str, seed: int) -> Child:
         begin = ["--model", self.warm_start(seed), "--warm_start_levels", 0, "--seed", seed]
@@ -187,6 +264,11 @@ class Study:
 HOW = ("sampled", "greedy")
 
 
+def _core_seconds() -> float:
+    """Return the processor time of this process and of its ended children."""
+    return sum(os.times()[:4])
+
+
 T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 """The 97.5 % quantiles of Student's t distribution for 1, 2, ... degrees of freedom."""
 
@@ -201,20 +283,21 @@ def interval(values: list[float]) -> str:
 def table(found: list[dict[str, Any]], updates: int) -> None:
     """Print the results of all runs."""
     by = {(one["mode"], one["seed"]): one for one in found}
-    print(f"| {updates} updates | seconds | times as fast | success, last {LAST} updates | minus synchronous | tests, "
-          "sampled | greedy | effective sample size |")  # fmt: skip
-    print("|---" * 8 + "|")
+    print(f"| {updates} updates | seconds | times as fast | core-seconds | success, last {LAST} updates | minus "
+          "synchronous | tests, sampled | greedy | effective sample size |")  # fmt: skip
+    print("|---" * 9 + "|")
     for name, mode in MODES.items():
         runs = [one for one in found if one["mode"] == name]
         if not runs:
             continue
-        base = [by.get((SYNCHRONOUS[mode.policies], one["seed"])) for one in runs]
+        base = [by.get((SYNCHRONOUS[mode.policies, mode.models], one["seed"])) for one in runs]
         last = [100 * mean(one["success"][-LAST:]) for one in runs]
         pairs = [(one, other) for one, other in zip(runs, base, strict=True) if other is not None]
         faster = [other["seconds"][-1] / one["seconds"][-1] for one, other in pairs]
         gap = [100 * (mean(one["success"][-LAST:]) - mean(other["success"][-LAST:])) for one, other in pairs]
         tests = [interval([100 * one["tests"][how][1] for one in runs]) if one_policy(runs) else "" for how in HOW]
-        cells = [interval([one["seconds"][-1] for one in runs]), interval(faster), interval(last), interval(gap)]
+        cells = [interval([one["seconds"][-1] for one in runs]), interval(faster)]
+        cells += [interval([one["core_seconds"] for one in runs]), interval(last), interval(gap)]
         print(f"| {name} | {' | '.join([*cells, *tests])} | {mean(one['sample_size'] for one in runs):.2f} |")
 
 
@@ -245,7 +328,7 @@ def partial_table(found: list[dict[str, Any]], updates: int) -> None:
 
 
 def one_policy(runs: list[dict[str, Any]]) -> bool:
-    """Whether the runs were tested; runs with two policies are not."""
+    """Whether the runs were tested; two policies of one model are not."""
     return all(one["tests"] for one in runs)
 
 
@@ -274,8 +357,12 @@ def main() -> None:
         chosen.clone,
     )  # fmt: skip
     with ThreadPoolExecutor(chosen.jobs) as pool:
-        list(pool.map(study.warm_start, range(chosen.seeds)))
-        cells = [(name, seed) for seed in range(chosen.seeds) for name in chosen.only or modes]
+        names = chosen.only or [*modes]
+        if any(modes[name].models == 1 for name in names):
+            list(pool.map(study.warm_start, range(chosen.seeds)))
+        if any(modes[name].models > 1 for name in names):
+            list(pool.map(study.cloned, range(chosen.seeds)))
+        cells = [(name, seed) for seed in range(chosen.seeds) for name in names]
         cells.sort(key=lambda cell: modes[cell[0]].flow["staleness"])  # the longest first
         futures = [pool.submit(study.run, *cell) for cell in cells]
         found = []

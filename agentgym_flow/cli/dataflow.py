@@ -199,7 +199,9 @@ def worker(
     versions: Annotated[int, typer.Option(min=1)] = 2,
     deadline: Annotated[float, typer.Option(min=0.1)] = 600.0,
     stay: Annotated[bool, typer.Option("--stay")] = False,
-    generator: Annotated[str | None, typer.Option(metavar="vllm|URL,URL", show_default="that of the run")] = None,
+    generator: Annotated[
+        list[str] | None, typer.Option(metavar="[POLICY=]vllm|URL,URL", show_default="that of the run")
+    ] = None,
 ) -> None:
     """Join a dataflow and play its episodes. Workers may join and leave at any time.
 
@@ -213,17 +215,25 @@ def worker(
         versions: How many versions of the weights the worker holds.
         deadline: Seconds without an answer after which the worker exits with an error.
         stay: When all runs are finished, wait for the next one.
-        generator: What runs the model: transformers, vllm in this process, or the URLs of vLLM servers.
+        generator: What runs the model: transformers, vllm in this process, or the URLs of vLLM servers. If several
+            policies share the episodes, give the option once for each: --generator solver=http://a:8000
     """
     from agentgym_flow.dataflow.network.client import HttpFlow, read_token
     from agentgym_flow.dataflow.rollout import RolloutService
-    from agentgym_flow.training.config import checked_generator
+    from agentgym_flow.training.config import SERVERS, checked_generator
 
-    generator = None if generator is None else checked_generator(generator)
+    chosen: dict[str, str] = {}
+    for text in generator or ():
+        named = "=" in text and not text.startswith(SERVERS)
+        of, _, backend = text.partition("=") if named else ("", "", text)
+        chosen[of] = checked_generator(backend)
+    if "" in chosen and len(chosen) > 1:
+        raise BadSetting("give --generator once without the name of a policy, or with one every time")
     flow = HttpFlow(join, read_token(token_file), deadline=deadline)
     called = name or f"{socket.gethostname()}-{os.getpid()}"
     called += f"-{secrets.token_hex(2)}"  # a worker that is replaced is another one
-    settings: dict[str, Any] = {"num_envs": num_envs, "versions": versions, "stay": stay, "generator": generator}
+    settings: dict[str, Any] = {"num_envs": num_envs, "versions": versions, "stay": stay}
+    settings["generator"] = chosen.get("", chosen or None)
     service = RolloutService(flow, name=called, deadline=deadline, **settings)
     asked: list[int] = []
 

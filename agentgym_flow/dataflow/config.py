@@ -25,6 +25,9 @@ LASTING = ("order", "staleness", "max_attempts", "turns", "lockstep", "tasks", "
            "partial_rollouts")  # fmt: skip
 """Settings that must stay the same when a run is resumed: they decide what is trained on or sent."""
 
+AGAIN = "..."
+"""At the end of a list of turns: the policies act in this order again and again."""
+
 NUM_ENVS = 16
 """Episodes that a worker plays at a time if nothing says how many."""
 
@@ -52,7 +55,8 @@ class FlowConfig:
         deadline: seconds without a sign of any worker, trainer or manager after which the others end with an error.
         trace: write `trace.jsonl` beside the manager's journal, for `agentgym-flow dataflow trace`.
         turns: if several policies share the episodes, the policy that acts in turn 1, 2, ...; the last one acts in all
-            further turns. Each policy is trained by a run of its own. Empty: one policy takes all turns.
+            further turns, or with `AGAIN` at the end, the list begins again. Each policy is trained by a run of its
+            own. Empty: one policy takes all turns.
         lockstep: no policy begins a batch before all have trained on the one before, which is AstraFlow's rule. Without
             it a policy can be up to `staleness` batches ahead.
         tasks: the task selector, one of `task_selectors.SELECTORS` by name or as {name: settings}; by default all tasks
@@ -107,10 +111,12 @@ class FlowConfig:
         check_positive("versions", self.versions)
         if not isinstance(self.turns, list) or not all(isinstance(name, str) and name for name in self.turns):
             raise BadSetting(f"turns must be a list of names of policies, got {self.turns!r}")
+        if AGAIN in self.turns[:-1] or self.turns == [AGAIN]:
+            raise BadSetting(f"turns: {AGAIN} stands at the end, after names of policies, got {self.turns!r}")
         for name in ("lockstep", "trace", "partial_rollouts"):
             if not isinstance(value := getattr(self, name), bool):
                 raise BadSetting(f"{name} must be true or false, got {value!r:.60}")
-        if self.lockstep and len(set(self.turns)) < 2:
+        if self.lockstep and len(acting(self.turns)) < 2:
             raise BadSetting(
                 "lockstep is for several policies that share episodes: name them in turns, or leave lockstep out"
             )
@@ -161,7 +167,7 @@ class FlowConfig:
 
     def policies(self, own: str) -> list[str]:
         """Return the policies that share the episodes of `own`. Raises `BadSetting` if it is not one of them."""
-        names = list(dict.fromkeys(self.turns)) or [own]
+        names = acting(self.turns) or [own]
         if own not in names:
             raise BadSetting(f"policy {own!r} takes none of the turns: {', '.join(self.turns)}")
         return names
@@ -169,6 +175,11 @@ class FlowConfig:
     def lasting(self) -> dict[str, Any]:
         """Return the settings that must stay the same when a run is resumed."""
         return {name: value for name, value in asdict(self).items() if name in LASTING}
+
+
+def acting(turns: Sequence[str]) -> list[str]:
+    """Return the policies that act in these turns, each once."""
+    return [name for name in dict.fromkeys(turns) if name != AGAIN]
 
 
 # ---------------------------------------------------------------- what a configuration names

@@ -189,7 +189,8 @@ class RolloutService:
         versions: how many versions of a policy's weights there is room for. With one, episodes with new weights wait
             for the last one with the old weights.
         stay: when no trainer needs more episodes, wait for the next run instead of ending.
-        generator: what runs the models, as the setting of training; None: what each run's settings say.
+        generator: what runs the models, as the setting of training, or by the name of the policy; None: what each run's
+            settings say.
         deadline: seconds without an episode after which servers of models that fail end this worker.
 
     Raises:
@@ -204,7 +205,7 @@ class RolloutService:
         num_envs: int = 16,
         versions: int = 2,
         stay: bool = False,
-        generator: str | None = None,
+        generator: str | Mapping[str, str] | None = None,
         deadline: float = 600.0,
     ) -> None:
         self.name, self.stay = name, stay
@@ -415,7 +416,7 @@ class RolloutService:
                 return None
             stage = await asyncio.to_thread(stage_of, setup)
             residents = {
-                name: Residents(self._flow, name, self._makers(one, len(stage.actors) == 1), self.name)
+                name: Residents(self._flow, name, self._makers(name, one, len(stage.actors) == 1), self.name)
                 for name, one in stage.actors.items()
             }
             if known is not None and not known.playing:
@@ -424,19 +425,25 @@ class RolloutService:
             player = self._players[lease.stream] = _EpisodePlayer(lease.stage, stage, pool, residents)
             return player
 
-    def _makers(self, actor: Actor, alone: bool) -> list[Callable[[], AsyncModelPolicy]]:
+    def _makers(self, name: str, actor: Actor, alone: bool) -> list[Callable[[], AsyncModelPolicy]]:
         """Return what makes the models of a policy, one for each version that there is room for."""
-        of_run = actor.args.generator
-        chosen = of_run if self._generator is None else self._generator
+        of_run, own = actor.args.generator, self._generator
+        if isinstance(own, Mapping):
+            own = own.get(name)
+        elif own is not None and own.startswith(SERVERS) and not alone:
+            raise BadSetting(
+                f"each policy of this stream needs servers of its own: give --generator {name}=URL, and one for each "
+                "of the others"
+            )
+        chosen = of_run if own is None else own
         if of_run == TRANSFORMERS != chosen:
             raise BadSetting(
                 f"this worker has the generator {chosen}, and the run's trainer expects log-probabilities of "
                 "Transformers: start the run with --generator vllm"
             )
-        if self._generator is not None and chosen.startswith(SERVERS) and not alone:
-            raise BadSetting("the policies of this stream need servers of their own: give them to each run instead")
-        names = [chosen] * self._versions
+        backends = [chosen] * self._versions
         if chosen.startswith(SERVERS) and not has_adapter(actor.model):  # a server has one version at a time
             urls = chosen.split(",")
-            names = [",".join(urls[number :: self._versions]) for number in range(min(self._versions, len(urls)))]
-        return [partial(actor.policy, name, self._folder / str(next(self._folders))) for name in names]
+            backends = [",".join(urls[number :: self._versions]) for number in range(min(self._versions, len(urls)))]
+        acts_as = None if alone else name
+        return [partial(actor.policy, one, self._folder / str(next(self._folders)), acts_as) for one in backends]

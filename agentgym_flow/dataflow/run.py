@@ -21,7 +21,7 @@ from rich.console import Console
 from agentgym_flow._util.files import write_atomically
 from agentgym_flow.dataflow.batches import LeasedGroups
 from agentgym_flow.dataflow.bookkeeping.manager import hosted
-from agentgym_flow.dataflow.config import NUM_ENVS, FlowConfig
+from agentgym_flow.dataflow.config import NUM_ENVS, FlowConfig, acting
 from agentgym_flow.dataflow.local_engine import LocalEngine
 from agentgym_flow.dataflow.network.client import HttpFlow, read_token
 from agentgym_flow.dataflow.records import Flow
@@ -79,11 +79,18 @@ def train(configs: Configs, config: FlowConfig, engine: str, policy: str, consol
         console: where progress is shown.
 
     Raises:
-        BadSetting: the settings contradict each other, or those of a resumed run differ.
+        BadSetting: the settings contradict each other, or those of a resumed run differ; or several policies share the
+            episodes, and the engine does not have an address.
         FlowDown: the manager cannot be reached.
         NoWorkers: no worker has called for longer than the deadline.
     """
     generators = generators_of_workers(configs, config)
+    alone = len(config.policies(policy)) == 1
+    if not alone and not engine.startswith(ADDRESSES):
+        raise BadSetting(
+            f"engine {engine} has a manager for one run, and the runs of {', '.join(acting(config.turns))} share one: "
+            "start agentgym-flow dataflow serve FOLDER, and give each run --engine http://HOST:PORT"
+        )
     if config.num_envs is None and config.most_workers:
         config = replace(config, num_envs=math.ceil(configs[2].num_envs / config.most_workers))
     with (
@@ -91,10 +98,9 @@ def train(configs: Configs, config: FlowConfig, engine: str, policy: str, consol
         _engine(recipe, config, engine, policy, generators) as running,
     ):
         _replace_rollout(recipe, config, policy, running)  # checks the settings before any work
-        alone = len(config.policies(policy)) == 1
         if running is not None:
             running.start(config.workers)  # they start meanwhile, and wait for the first batch
-        recipe.clone_behaviour()
+        recipe.clone_behaviour(None if alone else turn_router(config.turns))
         if alone:
             recipe.evaluate("before")
         recipe.train()
@@ -289,7 +295,7 @@ class TeamMember:
             flow: Any = yaml.safe_load((path / SETTINGS).read_text("utf-8"))
         except (OSError, ValueError, yaml.YAMLError) as error:
             raise BadSetting(f"{path} is not a run with a dataflow ({error})") from error
-        if not isinstance(flow, dict) or len(set(flow.get("turns") or ())) < 2 or POLICY not in flow:
+        if not isinstance(flow, dict) or len(acting(flow.get("turns") or ())) < 2 or POLICY not in flow:
             raise BadSetting(f"{path} trained a policy that does not share its episodes: see its report")
         return cls(path, flow[POLICY], tuple(flow["turns"]), parse_configs(["--config", str(path / CONFIG)]))
 
@@ -324,9 +330,9 @@ class Team:
                 if own != found:
                     raise BadSetting(f"{other.path} has a different {what} from {first.path}: give runs of one team")
         names = [member.policy for member in self.members]
-        if sorted(names) != sorted(set(first.turns)):
+        if sorted(names) != sorted(acting(first.turns)):
             raise BadSetting(
-                f"the turns belong to {', '.join(dict.fromkeys(first.turns))}, but the runs trained "
+                f"the turns belong to {', '.join(acting(first.turns))}, but the runs trained "
                 f"{', '.join(names)}: give one run for each"
             )
 
@@ -410,4 +416,5 @@ def _policy(member: TeamMember, moment: str, *, greedy: bool) -> ModelPolicy:
         max_new_tokens=agent.max_completion_length or 1,
         layout=agent.layout,
         name=member.policy,
+        acts_as=member.policy,
     )

@@ -19,6 +19,7 @@ import torch
 import yaml  # type: ignore[import-untyped]
 
 from agentgym_flow.core import TextEnv
+from agentgym_flow.dataflow.config import AGAIN
 from agentgym_flow.dataflow.records import PARTIAL
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.generation import has_adapter
@@ -52,12 +53,15 @@ class Actor:
     template: PromptTemplate
     args: AgentConfig
 
-    def policy(self, generator: str = TRANSFORMERS, folder: Path = Path()) -> AsyncModelPolicy:
+    def policy(
+        self, generator: str = TRANSFORMERS, folder: Path = Path(), acts_as: str | None = None
+    ) -> AsyncModelPolicy:
         """Return the policy on a copy of the model, whose weights are still to be loaded.
 
         Args:
             generator: the backend that samples, as in the settings of training.
             folder: for transferring weights to it.
+            acts_as: the name of the policy if several share the episodes.
 
         Raises as `make_generator`, and `BadSetting` if the generator reads less than the trainer expects.
         """
@@ -85,6 +89,7 @@ class Actor:
             temperature=self.args.temperature,
             max_new_tokens=self.args.max_completion_length or 1,
             layout=self.args.layout,
+            acts_as=acts_as,
         )
 
 
@@ -163,6 +168,10 @@ def actor_setup(
     return {"config": resolved(configs), "files": files, "dtype": sent}
 
 
+KEEP, REPORTS = "keep", "reports"
+"""What a trainer says of its policy besides `actor_setup`: the keys of `info` that it reads, and whether it trusts
+workers' reports on some episodes."""
+
 _HERE = ("ddp_backend", "deepspeed", "log_rollouts", "output_dir", "report_to", "run_name", "threads", "use_cpu")
 """Settings for the trainer's own machine."""
 
@@ -170,24 +179,38 @@ _HERE = ("ddp_backend", "deepspeed", "log_rollouts", "output_dir", "report_to", 
 def stage_of(setup: Mapping[str, Any], *, weights: bool = True) -> Stage:
     """Return the stage for a setup from `Flow.describe`; without `weights`, for prompts and parsing only.
 
-    Raises `BadSetting` or `BadData` if settings or files, or data that they name, do not work on this machine.
+    Raises `BadSetting` or `BadData` if settings or files, or data that they name, do not work on this machine. For a
+    model or tokenizer the error names the policy.
     """
     actors, make_env, stop = {}, None, None
     for policy in setup["policies"]:
         of_policy = setup["actors"][policy]
         with _setup_folder(of_policy) as folder:
             configs = parse_configs(["--config", str(folder / _CONFIG)])
-            actors[policy] = _actor(configs, folder, of_policy["dtype"], weights)
+            try:
+                actors[policy] = _actor(configs, folder, of_policy["dtype"], weights)
+            except (OSError, ValueError, ImportError, KeyError) as error:  # of Transformers
+                raise BadSetting(
+                    f"the model or the tokenizer of policy {policy!r} cannot be made here ({str(error).splitlines()[0]}"
+                    "): install the versions of Transformers and tokenizers that its trainer has"
+                ) from error
         make_env, stop = configs[0].make_env, stop_on(configs[2].stop_when)
     if make_env is None:
         raise BadData("a stream without policies cannot be played")
-    keep = setup.get("keep")
+    told = [setup["actors"][policy] for policy in setup["policies"]]
+    keep = tuple(dict.fromkeys(key for one in told for key in one.get(KEEP, ())))
     route = turn_router(setup["turns"] or setup["policies"])
-    return Stage(make_env, actors, route, stop, None if keep is None else tuple(keep), setup.get(PARTIAL, False))
+    reported = keep if any(one.get(REPORTS) for one in told) else None
+    return Stage(make_env, actors, route, stop, reported, setup.get(PARTIAL, False))
 
 
 def turn_router(turns: Sequence[str]) -> Callable[[PolicyInput], str]:
-    """Return a function that names the acting policy: `turns` one by one, and the last one in all further turns."""
+    """Return a function that names the acting policy: `turns` one by one, and the last one in all further turns.
+
+    If the last one is `AGAIN`, the list begins again.
+    """
+    if turns[-1] == AGAIN:
+        return lambda policy_input: turns[len(policy_input.episode.turns) % (len(turns) - 1)]
     return lambda policy_input: turns[min(len(policy_input.episode.turns), len(turns) - 1)]
 
 

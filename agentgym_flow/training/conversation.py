@@ -34,6 +34,7 @@ from agentgym_flow.prompts import (
     TranscriptTemplate,
     WordTemplate,
     ends_in_thought,
+    history_window,
 )
 
 if TYPE_CHECKING:
@@ -75,16 +76,32 @@ class Conversation:
         chats = tokenizer.chat_template is not None and not self._is_transcript
         self._style = self._find_style() if chats else None
 
-    def prompt(self, policy_input: PolicyInput) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the tokens of the conversation so far and the new tokens, for a turn after the first.
+    def prompt(
+        self, policy_input: PolicyInput, acts_as: str | None = None
+    ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """Return the tokens of the conversation so far and the new tokens; None for the policy's first turn.
 
-        Raises `BadSetting` if the last turn has no tokens, or the tokenizer does not know every new word.
+        Tokens belong to the tokenizer of their policy. What other policies did since the last turn of `acts_as` is
+        therefore a part of the new message, as text.
+
+        Args:
+            policy_input: the turn.
+            acts_as: the name of the policy if several share the episode.
+
+        Raises:
+            BadSetting: the policy's last turn has no tokens, or the tokenizer does not know every new word.
         """
-        last = policy_input.episode.turns[-1]
+        turns = policy_input.episode.turns
+        own = next((number for number in reversed(range(len(turns))) if turns[number].is_by(acts_as)), None)
+        if own is None:
+            return None
+        last = turns[own]
         if last.output.prompt_ids is None or not last.output.completion_ids:
             raise BadSetting("a conversation continues turns that have tokens: let one policy play the whole episode")
         answered = last.output.completion_ids[-1]
-        new = self.follow_up(policy_input)
+        others = history_window(turns, len(turns) - own - 1)
+        told = self._template.follow_up(policy_input)
+        new = self._encode(f"{OTHERS_ACTED}\n\n{others}\n\n{told}" if others else told)
         # The template adds an end token to answers; a sampled one must not be repeated.
         if answered in self._ends and new and new[0] == answered:
             new = new[1:]
@@ -176,6 +193,9 @@ def check_words(tokenizer: PreTrainedTokenizerBase, template: PromptTemplate, te
 def _letters(text: str) -> str:
     return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
+
+OTHERS_ACTED = "What others did since your last answer:"
+"""In a conversation, the words before the turns of other policies."""
 
 _MAX_KNOWN = 1 << 15
 _OPENED = re.compile(r"<think>\s*(</think>\s*)?$")

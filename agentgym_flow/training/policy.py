@@ -84,6 +84,7 @@ class PromptedPolicy:
         max_new_tokens: the longest completion, in tokens.
         layout: one of `agentgym_flow.prompts.types.LAYOUTS`.
         name: the name in reports.
+        acts_as: the name of the policy if several share the episodes: its conversation continues its own turns.
 
     Attributes:
         seconds: total time spent waiting for answers.
@@ -106,6 +107,7 @@ class PromptedPolicy:
         max_new_tokens: int = 1,
         layout: str = TURN,
         name: str = "model",
+        acts_as: str | None = None,
     ) -> None:
         if layout not in LAYOUTS:
             raise UnknownOption.among(layout, LAYOUTS)
@@ -119,7 +121,7 @@ class PromptedPolicy:
         stops = tuple(getattr(template, "stops", closings))
         self.sampling = Sampling(temperature, greedy, max_new_tokens, frozenset(ends), stops)
         self.generator = generator or TransformersGenerator(model, pad_token(tokenizer), tokenizer=tokenizer)
-        self.name = name
+        self.name, self.acts_as = name, acts_as
         self.settings: dict[str, Any] = {}
         self.conversation = Conversation(tokenizer, template, ends) if layout == CONVERSATION else None
         # Published templates read completions verbatim.
@@ -154,9 +156,10 @@ class PromptedPolicy:
         those of a later prompt are.
         """
         try:
-            if self.conversation is None or not policy_input.episode.turns:
+            going_on = None if self.conversation is None else self.conversation.prompt(policy_input, self.acts_as)
+            if going_on is None:
                 return self.encode(prompt_text(self.tokenizer, self.template, policy_input))
-            said, new = self.conversation.prompt(policy_input)
+            said, new = going_on
             self._check_length(len(said) + len(new))
         except ContextFull as error:
             if policy_input.episode.turns:

@@ -26,6 +26,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from agentgym_flow._util.signals import exit_status, sigterm_raises
 from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, OtherProcessFailed
 from agentgym_flow.play import LiveProgress, console_here
+from agentgym_flow.policies import PolicyInput
 from agentgym_flow.report.traces import group_to_show
 from agentgym_flow.training.callbacks import MetricsFile, StopAfterBatch, TrainingProgress, Validation
 from agentgym_flow.training.config import AgentConfig, Configs
@@ -140,8 +141,11 @@ class Recipe:
         self.metrics = MetricsFile(folder.metrics, goes_on_from if processes.is_main else None)
         self._started = time.perf_counter()
 
-    def clone_behaviour(self) -> None:
+    def clone_behaviour(self, route: Callable[[PolicyInput], str] | None = None) -> None:
         """Clone expert episodes; does nothing if `warm_start_levels` is 0.
+
+        If several policies share the episodes, `route` returns the name of the one that acts, and the policy in
+        training (`AgentTrainer.acts_as`) clones its own turns.
 
         Without an expert the tiny policy clones random actions, to learn the form of an answer, which a fresh policy
         hardly ever gives. Other models then start without a warm start.
@@ -165,7 +169,7 @@ class Recipe:
             if self.run.model != TINY:
                 return
             self.warm = replace(self.warm, warm_start_noise=1.0, warm_start_imitate_noise=True)
-        self.cloned = self.processes.on_main_process(self._clone_behaviour)
+        self.cloned = self.processes.on_main_process(partial(self._clone_behaviour, route))
         if not self.processes.is_main:  # the reference policy of the KL term is a copy of these weights
             restore_warm_start(self.folder.warm_start, self.model)
 
@@ -175,7 +179,7 @@ class Recipe:
         half = self.agent.mixed_precision == "bf16"  # gradients in float16 would need loss scaling
         return self.trainer.accelerator.autocast if half else nullcontext
 
-    def _clone_behaviour(self) -> WarmStart:
+    def _clone_behaviour(self, route: Callable[[PolicyInput], str] | None) -> WarmStart:
         try:
             done = restore_warm_start(self.folder.warm_start, self.model)
         except BadData as error:
@@ -183,6 +187,8 @@ class Recipe:
             done = None
         if done is not None:
             return done
+        # Alone, a policy of several would play the turns of all.
+        validate = partial(self.evaluator.validate_on_main_process, self.warm.warm_start_validation_episodes)
         with LiveProgress(self.console, "Cloning", self.warm.warm_start_updates) as progress:
             done = warm_start(
                 self.model,
@@ -194,10 +200,12 @@ class Recipe:
                 stop=stop_on(self.agent.stop_when),
                 layout=self.agent.layout,
                 max_new_tokens=self.agent.max_completion_length or 1,
-                validate=partial(self.evaluator.validate_on_main_process, self.warm.warm_start_validation_episodes),
+                validate=None if self.trainer.acts_as is not None else validate,
                 precision=self.cloning_precision,
                 on_update=lambda updates, loss: progress.update(updates, f"loss {loss:.3f}"),
                 share=self.trainer.shares,
+                route=route,
+                acts_as=self.trainer.acts_as,
             )
         save_model(self.folder.warm_start, self.model, self.tokenizer)
         record_warm_start(self.folder.warm_start, done)
@@ -230,7 +238,7 @@ class Recipe:
         progress = TrainingProgress(self.console)
         self.trainer.add_callback(self.metrics)
         self.trainer.add_callback(progress)
-        if self.run.validations:
+        if self.run.validations and self.trainer.acts_as is None:
             self.trainer.add_callback(Validation(self.trainer, self._validate, self.run.validations))
         stop = StopAfterBatch(self.trainer, partial(self.console.print, soft_wrap=True))
         self.trainer.add_callback(stop)

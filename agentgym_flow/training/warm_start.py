@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,8 @@ class NoisyExpert:
         noise: the probability of a random action.
         layout: `turn` or `conversation`, as for `ModelPolicy`.
         max_new_tokens: the longest answer of the policy; shorter answers end with the end-of-sequence token.
+        route: if several policies share an episode, returns the name of the one that acts; None: one acts in all turns.
+        acts_as: the name of the policy to clone; turns of others have no tokens.
 
     Attributes:
         random: the turns with a random action, as pairs of task and turn number.
@@ -80,7 +83,10 @@ class NoisyExpert:
         noise: float,
         layout: str = TURN,
         max_new_tokens: int = 1,
+        route: Callable[[PolicyInput], str] | None = None,
+        acts_as: str | None = None,
     ) -> None:
+        self.route, self.acts_as = route, acts_as
         self.tokenizer = tokenizer
         self.template = template
         self.noise = noise
@@ -99,14 +105,14 @@ class NoisyExpert:
             check_expert(policy_input.env)
         return [self._output(policy_input) for policy_input in inputs]
 
-    def _choose_answer(self, policy_input: PolicyInput) -> str:
-        """Return the answer that asks for the action to play."""
+    def _choose_answer(self, policy_input: PolicyInput, mine: bool) -> str:
+        """Return the answer that asks for the action to play; the action itself in a turn of another policy."""
         expert = None if policy_input.rng.uniform() < self.noise else policy_input.env.expert_action()
         if expert is None:
             self.random.add((policy_input.episode.task, len(policy_input.episode.turns)))
         for _ in range(_DRAWS if expert is None else 1):
             action = policy_input.env.sample_action(policy_input.rng) if expert is None else expert
-            asked = self.template.format_action(action, policy_input)
+            asked = self.template.format_action(action, policy_input) if mine else action
             if asked is not None:
                 return asked
         raise BadSetting(
@@ -115,18 +121,22 @@ class NoisyExpert:
         )
 
     def _output(self, policy_input: PolicyInput) -> PolicyOutput:
-        asked = self._choose_answer(policy_input)
+        acting = None if self.route is None else self.route(policy_input)
+        asked = self._choose_answer(policy_input, acting == self.acts_as)
+        if acting != self.acts_as:
+            return PolicyOutput(asked, policy=acting)
         action = self.template.parse_action(asked, policy_input)
-        if self.conversation is None or not policy_input.episode.turns:
+        going_on = None if self.conversation is None else self.conversation.prompt(policy_input, self.acts_as)
+        if going_on is None:
             prompt = prompt_tokens(self.tokenizer, prompt_text(self.tokenizer, self.template, policy_input))
         else:
-            said, new = self.conversation.prompt(policy_input)
-            prompt = (*said, *new)
+            prompt = tuple(chain(*going_on))
         answer = self.tokenizer(asked, add_special_tokens=False).input_ids
         if len(answer) < self.max_new_tokens and self.tokenizer.eos_token_id is not None:
             answer = [*answer, self.tokenizer.eos_token_id]
         # Demonstrations have no sampling distribution; cloning ignores the log-probabilities.
-        return PolicyOutput(action, None if asked == action else asked, prompt, answer, [0.0] * len(answer))
+        completion = None if asked == action else asked
+        return PolicyOutput(action, completion, prompt, answer, [0.0] * len(answer), policy=acting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,17 +224,20 @@ def demonstrations(
     layout: str = TURN,
     max_new_tokens: int = 1,
     imitate_noise: bool = True,
+    route: Callable[[PolicyInput], str] | None = None,
+    acts_as: str | None = None,
 ) -> list[TrainingRow]:
     """Let the noisy expert play the first `tasks` training tasks once each; return the rows in the given layout.
 
     Episodes in which the environment raised are left out. The advantages of a row are the weights of its tokens in the
-    loss of cloning: 1 for answers, but 0 for random ones without `imitate_noise`.
+    loss of cloning: 1 for answers, but 0 for random ones without `imitate_noise`. For `route` and `acts_as` see
+    `NoisyExpert`: only the turns of `acts_as` have rows.
 
     Raises `BadSetting` as `check_demonstrations` does, and `TrainingFailed` if no episode is left.
     """
     env = make_env()
     check_demonstrations(env, tasks, noise)
-    policy = NoisyExpert(tokenizer, template, noise, layout, max_new_tokens)
+    policy = NoisyExpert(tokenizer, template, noise, layout, max_new_tokens, route, acts_as)
     episodes = rollout(policy, make_env, [EpisodeSpec(seed, task) for task in env.drawn_tasks[:tasks]], stop=stop)
     groups = without_lost(Group([episode]) for episode in episodes)
     if not groups:
@@ -235,7 +248,10 @@ def demonstrations(
         )
     left_out = set() if imitate_noise else policy.random
     weights = [[[float((e.task, t) not in left_out) for t in range(len(e.turns))] for e in group] for group in groups]
-    return [row for row in rows(groups, weights, layout=layout) if teaches(row)]
+    examples = [row for row in rows(groups, weights, layout=layout, policy=acts_as) if teaches(row)]
+    if acts_as is not None and not examples:
+        raise BadSetting(f"the expert's episodes have no turn of {acts_as} to clone: set warm_start_levels to 0")
+    return examples
 
 
 def with_text(row: TrainingRow, weight: float) -> TrainingRow:
@@ -384,6 +400,8 @@ def warm_start(
     precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
     on_update: Callable[[int, float], None] | None = None,
     share: bool = False,
+    route: Callable[[PolicyInput], str] | None = None,
+    acts_as: str | None = None,
 ) -> WarmStart:
     """Collect demonstrations and clone them; see `demonstrations` and `clone` for arguments and errors."""
     examples = demonstrations(
@@ -397,6 +415,8 @@ def warm_start(
         layout=layout,
         max_new_tokens=max_new_tokens,
         imitate_noise=config.warm_start_imitate_noise,
+        route=route,
+        acts_as=acts_as,
     )
     turns = sum(row.turns for row in examples)
     if config.warm_start_hints:

@@ -72,6 +72,24 @@ def test_a_relay_fetches_each_version_once() -> None:
     assert set(answers) == {full(state) for state in states}
 
 
+def test_a_worker_has_one_generator_or_one_for_each_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, TOKEN)
+    given: list[object] = []
+    monkeypatch.setattr("agentgym_flow.dataflow.rollout.RolloutService.run", lambda self: given.append(self._generator))
+
+    def worker(*generators: str) -> str:
+        words = [word for one in generators for word in ("--generator", one)]
+        return " ".join(CliRunner().invoke(app, ["worker", "--join", "http://127.0.0.1:9", *words]).output.split())
+
+    worker()
+    worker("http://a:1,http://b:1")
+    worker("solver=http://a:1/", "verifier=vllm")
+    assert given == [None, "http://a:1,http://b:1", {"solver": "http://a:1", "verifier": "vllm"}]
+    assert "once without the name of a policy" in worker("vllm", "solver=http://a:1")
+    assert "Did you mean 'vllm'" in worker("solver=vlm")
+    assert len(given) == 3
+
+
 @pytest.mark.parametrize("arguments", [[], ["folder", "--upstream", "http://127.0.0.1:1"]])
 def test_serving_needs_either_a_folder_or_an_upstream(arguments: list[str], tmp_path: Path) -> None:
     found = CliRunner().invoke(app, ["dataflow", "serve", *arguments, "--token-file", str(tmp_path / "token")])

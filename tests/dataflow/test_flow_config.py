@@ -39,6 +39,9 @@ def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
         ("resources: {GPU: 1.5}", "'GPU' must be an integer, or between 0 and 1, got 1.5"),
         ("resources: {GPU: true}", "'GPU' must be an integer"),
         ("turns: solver", "turns must be a list of names"),
+        ("turns: [...]", "turns: ... stands at the end"),
+        ("turns: [a, ..., b]", "turns: ... stands at the end"),
+        ("{turns: [a, ...], lockstep: true}", "lockstep is for several policies"),
         ("trace: yes please", "trace must be true or false"),
         ("partial_rollouts: true", "partial_rollouts needs order: ready"),
         ("{order: ready, partial_rollouts: newest}", "partial_rollouts must be true or false"),
@@ -65,6 +68,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_policies_take_turns() -> None:
     assert FlowConfig().policies("own") == ["own"]
     assert FlowConfig(turns=["a", "b", "a"]).policies("b") == ["a", "b"]
+    assert FlowConfig(turns=["a", "b", "..."]).policies("b") == ["a", "b"]
     with pytest.raises(BadSetting, match="policy 'c' takes none of the turns: a, b"):
         FlowConfig(turns=["a", "b"]).policies("c")
 

@@ -16,24 +16,32 @@ pytest.importorskip("trl", reason="training needs the extra train")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import GPT2Config, GPT2LMHeadModel
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.dataflow.batches.inbox import Receiver
 from agentgym_flow.dataflow.records import LONGEST, Slot
+from agentgym_flow.dataflow.stage import turn_router
 from agentgym_flow.dataflow.wire import encode
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.search.prompt import AGAIN, SearchText
 from agentgym_flow.envs.search.prompt import PROMPT_TEMPLATES as OF_SEARCH
 from agentgym_flow.envs.sokoban.prompt import PROMPT_TEMPLATES as OF_SOKOBAN
-from agentgym_flow.episodes import Episode, LoggedEpisode
+from agentgym_flow.episodes import Episode, Group, LoggedEpisode
 from agentgym_flow.errors import BadSetting, Forged
 from agentgym_flow.generation import Completion
 from agentgym_flow.play import EnvPool, EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, PolicyOutput
+from agentgym_flow.prompts import TextTemplate
 from agentgym_flow.retrieval.corpus import Hit, Passage
+from agentgym_flow.training.conversation import PLAIN
 from agentgym_flow.training.models import load_model
 from agentgym_flow.training.policy import ModelPolicy
+from agentgym_flow.training.rows import rows
 from agentgym_flow.training.tiny import word_tokenizer
 
 STEPS = {"one": 7}
@@ -161,7 +169,37 @@ def full() -> World:
     return replace(world, policies={"one": policy})
 
 
-WORLDS = {"sokoban": sokoban, "team": team, "search": search, "full": full}
+@cache
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """A tokenizer with a token for each byte, so that it writes any text."""
+    bare = Tokenizer(BPE({char: at for at, char in enumerate(sorted(ByteLevel.alphabet()))}, []))
+    bare.pre_tokenizer, bare.decoder = ByteLevel(add_prefix_space=False), ByteLevelDecoder()
+    made = PreTrainedTokenizerFast(tokenizer_object=bare, eos_token="<eos>", bos_token="<eos>", pad_token="<eos>")
+    made.chat_template = PLAIN
+    return made
+
+
+TALKER, MAPPER = "talker", "mapper"
+
+
+@cache
+def mixed() -> World:
+    """Two models with nothing in common: one talks in bytes, in a conversation; the other has a word for each cell."""
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"n_positions": 8192, "n_embd": 16, "n_layer": 1, "n_head": 2}
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=257, eos_token_id=256, **sizes)).eval()
+    text = TextTemplate(think=False, history=1, tags_required=False)
+    talker = ModelPolicy(model, byte_tokenizer(), text, layout="conversation", max_new_tokens=3, acts_as=TALKER)
+    return World(
+        make_sokoban,
+        {TALKER: talker, MAPPER: acting_sokoban(1, acts_as=MAPPER)},
+        acting=turn_router([TALKER, MAPPER, MAPPER, "..."]),
+        stop=lambda policy_input: len(policy_input.episode.turns) == 8,
+        steps={TALKER: 3, MAPPER: 8},
+    )
+
+
+WORLDS = {"sokoban": sokoban, "team": team, "search": search, "full": full, "mixed": mixed}
 SLOTS = [Slot(0, task, sample, task, 11) for task in range(2) for sample in range(4)]
 
 
@@ -232,6 +270,33 @@ def test_the_text_that_ends_an_answer_is_its_last() -> None:
     longer = json.dumps([[[nothing, asks, nothing]], [[-0.5, -0.25, -0.5]], json.loads(columns)[2]])
     with pytest.raises(Forged, match="tokens follow the text that ends an answer"):
         receiver.replay(slot, f"{line}\n{longer}", STEPS)
+
+
+def test_a_conversation_has_what_others_did_as_text_in_its_own_tokens() -> None:
+    for _, episode, _ in recorded("mixed"):
+        assert [turn.output.policy for turn in episode.turns] == ([TALKER, MAPPER, MAPPER] * 3)[: len(episode.turns)]
+        said: list[int] = []
+        for number, turn in enumerate(episode.turns):
+            prompt, answer = turn.output.prompt_ids or (), turn.output.completion_ids or ()
+            if turn.output.policy == MAPPER:
+                assert "left" not in byte_tokenizer().decode(prompt), "a word for each cell"
+                continue
+            assert list(prompt[: len(said)]) == said
+            new = byte_tokenizer().decode(prompt[len(said) :])
+            between = episode.turns[max(0, number - 2) : number]
+            assert new.count("What others did since your last answer:") == bool(between)
+            for at, other in enumerate(between, number - 1):
+                assert f"Observation {at}:\n{other.observation}\nAction {at}: {other.action}" in new
+            assert turn.observation in new
+            said = [*prompt, *answer]
+    group = Group([episode for slot, episode, _ in recorded("mixed") if slot.task == 0])
+    ones = [[[1.0] * len(episode.turns) for episode in group]]
+    for name, layout in ((TALKER, "conversation"), (MAPPER, "turn")):
+        words = mixed().policies[name].model.config.vocab_size
+        found = rows([group], ones, layout=layout, policy=name)
+        assert max(max(*row.prompt, *row.completion) for row in found) < words
+        own = [turn for turn in group.turns if turn.output.policy == name]
+        assert sum(row.trained_tokens for row in found) == sum(len(turn.output.completion_ids or ()) for turn in own)
 
 
 # ---------------------------------------------------------------- forgers

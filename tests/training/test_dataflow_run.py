@@ -30,6 +30,7 @@ def test_a_run_with_worker_processes_is_the_plain_run(tmp_path: Path) -> None:
         ("{operators: [relabell]}", {}, "Did you mean 'relabel'"),
         ("{tasks: gresso}", {"replay_share": 0}, "Did you mean 'greso'"),
         ("{turns: [solver]}", {}, "takes none of the turns"),
+        ("{turns: [solver, verifier]}", {"policy": "solver"}, "the runs of solver, verifier share one: start agentgym"),
         ("{}", {"engine": "rai"}, "Did you mean 'ray'"),
         ("{lockstep: true}", {}, "name them in turns"),
         ("{workers: null}", {}, "set workers to a number"),

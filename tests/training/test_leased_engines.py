@@ -246,7 +246,25 @@ def test_a_worker_with_an_engine_needs_a_run_that_corrects(make_trainer: Trainer
     told = {"policies": ["policy"], "turns": [], "actors": {"policy": actor(make_trainer())}}
     service = rollout.RolloutService(Manager(), name="w", generator="vllm")
     with pytest.raises(BadSetting, match="expects log-probabilities of Transformers: start the run with --generator"):
-        service._makers(stage_of(told).actors["policy"], True)
+        service._makers("policy", stage_of(told).actors["policy"], True)
+
+
+def test_each_policy_of_a_worker_has_servers_of_its_own(
+    make_trainer: Trainers, make_warm: Any, servers: list[ModelVLLM], tmp_path: Any
+) -> None:
+    first, second = (server.url for server in servers)
+    told = actor(make_trainer(model=make_warm(), generator=first))
+    made = stage_of({"policies": ["a"], "turns": [], "actors": {"a": told}}).actors["a"]
+    service = rollout.RolloutService(Manager(), name="w", generator={"b": second}, versions=1)
+    service._folder = tmp_path
+    for name, url in (("a", first), ("b", second)):
+        [make] = service._makers(name, made, False)
+        policy = make()
+        assert [server.url for server in policy.generator._servers] == [url]
+        assert policy.acts_as == name
+    service = rollout.RolloutService(Manager(), name="w", generator=second)
+    with pytest.raises(BadSetting, match="needs servers of its own: give --generator a=URL"):
+        service._makers("a", made, False)
 
 
 def test_a_server_that_reads_less_than_the_trainer_expects_is_refused(

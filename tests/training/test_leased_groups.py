@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import copy
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -20,11 +23,19 @@ from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.records import Commit, CommitVerdict
 from agentgym_flow.dataflow.rollout import RolloutService
 from agentgym_flow.dataflow.stage import actor_setup, stage_of
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.prompts import CONVERSATION, template_for
+from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.group_source import GroupBatch, OwnRollout
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
 from agentgym_flow.training.trainer import AgentTrainer
+from tests.dataflow.test_wire import TALKER, byte_tokenizer, mixed
+from tests.training.conftest import SOKOBAN
 
 Trainers = Callable[..., AgentTrainer]
+TALK = {"think": False, "tags_required": False, "history": 1}
+"""The settings of the template `text` for a trainer with conversations."""
+
 pytestmark = pytest.mark.usefixtures("narrow")
 
 
@@ -38,7 +49,8 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 def actor(trainer: AgentTrainer) -> dict[str, Any]:
     """What a run with these settings tells its workers."""
-    run = RunConfig(env_kwargs={"size": 6, "boxes": 1, "min_pushes": 1})
+    said = {"template": "text", "template_settings": TALK} if trainer.args.layout == CONVERSATION else {}
+    run = RunConfig(env_kwargs={"size": 6, "boxes": 1, "min_pushes": 1}, **said)
     return actor_setup(
         (run, WarmStartConfig(warm_start_levels=0), trainer.args), trainer.model, trainer.policy.tokenizer
     )
@@ -294,6 +306,45 @@ def test_data_algorithms_do_not_depend_on_the_number_of_workers(
         assert same(*found)
 
 
+def test_trainers_that_plan_other_episodes_are_told_when_they_open(make_trainer: Trainers) -> None:
+    """Each would reject what the other has planned: for ever, if the environments differ."""
+    config = FlowConfig(turns=["a", "b"], check=0.5)
+    told = []
+    for name, settings in (("a", {}), ("b", {"max_steps": 4})):
+        trainer = make_trainer(**settings)
+        source = LeasedGroups(own(trainer), None, partial(actor, trainer), config, policy=name)
+        assert trainer.policy.acts_as == name
+        told.append(source._setup())
+    manager = Manager()
+    manager.open("a+b", "a", 0, told[0], "first")
+    with pytest.raises(BadSetting, match=r"stream a\+b has batches=1, but this trainer has 2"):
+        manager.open("a+b", "b", 0, told[1], "second")
+    for name, other in (("seed", 1), ("groups_per_batch", 8), ("env_kwargs", {"size": 7})):
+        with pytest.raises(BadSetting, match=rf"stream a\+b has {name}="):
+            manager.open("a+b", "b", 0, {**told[0], name: other}, "second")
+    assert manager.open("a+b", "b", 0, told[0], "second").epoch == 1
+
+
+def test_a_report_has_what_any_trainer_reads(make_trainer: Trainers) -> None:
+    of = actor(make_trainer())
+    for reports, expected in ((True, ("workflow", "checked")), (False, None)):
+        actors = {"a": {**of, "keep": ["workflow"], "reports": reports}, "b": {**of, "keep": ["checked", "workflow"]}}
+        stage = stage_of({"policies": ["a", "b"], "turns": ["a", "b", "..."], "actors": actors}, weights=False)
+        assert stage.keep == expected
+
+
+def test_a_worker_names_the_policy_whose_model_it_cannot_make(make_trainer: Trainers) -> None:
+    def stage(**files: bytes) -> None:
+        sent = {**of["files"], **{name: base64.b64encode(text).decode() for name, text in files.items()}}
+        stage_of({"policies": ["a", "b"], "turns": ["a", "b"], "actors": {"a": of, "b": {**of, "files": sent}}})
+
+    of = actor(make_trainer())
+    stage()
+    for files in ({"config.json": b'{"model_type": "of next year"}'}, {"tokenizer.json": b"{}"}):
+        with pytest.raises(BadSetting, match="the model or the tokenizer of policy 'b' cannot be made here"):
+            stage(**files)
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("lockstep", [False, True])
 def test_two_policies_take_turns_and_each_is_trained(make_trainer: Trainers, make_warm: Any, lockstep: bool) -> None:
@@ -332,6 +383,41 @@ def test_two_policies_take_turns_and_each_is_trained(make_trainer: Trainers, mak
         assert of_second["turns"] > 16
         assert of_second["episodes"] == of_first["episodes"]
     assert not same(*map(weights_of, trainers.values()))
+
+
+@pytest.mark.heavy
+def test_two_models_with_nothing_in_common_are_trained(
+    make_trainer: Trainers, make_warm: Any, make_env: Any, tmp_path: Path
+) -> None:
+    """One has a word for each cell and trains with GRPO, the other talks in bytes and trains with RLOO."""
+    model = mixed().policies[TALKER].model
+    args = AgentConfig(
+        output_dir=str(tmp_path), layout=CONVERSATION, max_completion_length=5, max_steps=2, credit="rloo",
+        num_generations=2, per_device_train_batch_size=4, steps_per_generation=1, merge_prompts=False,
+        learning_rate=1e-3, muon_learning_rate=None, seed=0, logging_steps=1, entropy_coef=0.1,
+    )  # fmt: skip
+    talks = AgentTrainer(copy.deepcopy(model), args, byte_tokenizer(), template_for(SOKOBAN, "text", TALK), make_env)
+    few = {"num_generations": 2, "per_device_train_batch_size": 4, "steps_per_generation": 1, "entropy_coef": 0.1}
+    trainers = {"words": make_trainer(model=make_warm(), **few), "bytes": talks}
+    before = {name: weights_of(one) for name, one in trainers.items()}
+    manager, config = Manager(), FlowConfig(staleness=2, turns=["words", "bytes", "..."])
+    seen: dict[str, set[int]] = {}
+    for name, trainer in trainers.items():
+        trainer.acts_as = name
+        trainer.source = LeasedGroups(own(trainer), manager, partial(actor, trainer), config, policy=name)
+    with workers(manager, trainers, config.turns, 2), together([one.train for one in trainers.values()]):
+        pass
+    (stream,) = manager.status()["streams"].values()
+    assert [policy["done"] for policy in stream["policies"].values()] == [2, 2]
+    assert stream["counts"]["committed"] == 2 * 4
+    assert "rejected" not in stream["counts"]
+    for name, trainer in trainers.items():
+        assert not same(before[name], weights_of(trainer))
+        own_turns = [turn for group in trainer.groups for turn in group.turns if turn.output.policy == name]
+        assert own_turns
+        seen[name] = {token for turn in own_turns for token in turn.output.prompt_ids or ()}
+        assert max(seen[name]) < trainer.model.config.vocab_size
+    assert max(seen["bytes"]) > trainers["words"].model.config.vocab_size
 
 
 @pytest.mark.heavy

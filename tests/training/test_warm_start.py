@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 import torch
 
+from agentgym_flow.dataflow.stage import turn_router
 from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.prompts import PromptTemplate, TextTemplate
@@ -45,6 +46,20 @@ def test_labels_are_the_actions_that_were_played(
     turns = [turn for episode in episodes for turn in episode.turns]
     assert [tokenizer.decode(turn.output.completion_ids) for turn in turns] == [turn.action for turn in turns]
     assert not all(episode.success for episode in episodes)
+
+
+def test_a_policy_of_several_clones_its_own_turns(
+    tiny: tuple[Any, Any], template: PromptTemplate, make_env: Any
+) -> None:
+    arguments: dict[str, Any] = {"tasks": 8, "noise": 0.0}
+    every = demonstrations(make_env, tiny[1], template, **arguments)
+    turns, route = {}, turn_router(["b", "a", "..."])
+    for name in ("a", "b"):
+        turns[name] = demonstrations(make_env, tiny[1], template, **arguments, route=route, acts_as=name)
+    assert 0 < len(turns["a"]) < len(turns["b"])
+    assert sorted(map(str, every)) == sorted(map(str, turns["a"] + turns["b"]))
+    with pytest.raises(BadSetting, match="have no turn of nobody to clone: set warm_start_levels to 0"):
+        demonstrations(make_env, tiny[1], template, **arguments, route=route, acts_as="nobody")
 
 
 def test_half_of_full_noise_is_the_expert(tiny: tuple[Any, Any], template: PromptTemplate, make_env: Any) -> None:

@@ -255,6 +255,47 @@ def test_an_engine_in_each_worker_plays_a_run(model_folder: Path, tmp_path: Path
     assert counts["committed"] == 2 * 16
 
 
+def test_two_policies_have_an_engine_and_a_tokenizer_each(
+    model_folder: Path, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One answers with a word, the other in bytes, in a conversation; a worker has both engines."""
+    monkeypatch.syspath_prepend(root / "benchmarks")
+    from _byte_level import byte_level_tokenizer, write_model  # type: ignore[import-not-found]
+    from _supervised import PROGRAM, Child, OverHttp, finish  # type: ignore[import-not-found]
+
+    class OneVersion(OverHttp):  # type: ignore[misc]
+        def _worker(self, number: int) -> Any:
+            child = super()._worker(number)
+            child._command = [*child._command, "--versions", 1]
+            return child
+
+    tokenizer = byte_level_tokenizer("agentgym_flow/Sokoban-v0", {"size": 6}, episodes=10)
+    write_model(tmp_path / "bytes", tokenizer, width=64, layers=1, heads=2, context=4096, theta=1e3)
+    other = {"model": tmp_path / "bytes", "template": "text", "layout": "conversation", "max_completion_length": 4}
+    other |= {"merge_prompts": "false", "template_settings": '{"think": false}'}
+    settings = tmp_path / "flow.yaml"
+    settings.write_text("{staleness: 0, workers: 0, deadline: 400, turns: [word, bytes, ...]}", "utf-8")
+    parts = OneVersion(tmp_path, settings, workers=1, num_envs=16)
+    try:
+        parts.start()
+        trainers = []
+        for name, own in (("word", {"model": model_folder}), ("bytes", other)):
+            given = {**SMALL, **own, "output_dir": tmp_path / name, "generator": "vllm"}
+            words = [f"--{key}={value}" for key, value in given.items()]
+            flow = ["--env=Sokoban-v0", "--dataflow", settings, "--policy", name, *parts.trainer_options()]
+            command = [*PROGRAM, "train", "grpo", *flow, *words]
+            trainers.append(Child(name, command, tmp_path, parts.trainer_environment()))
+        finish(*trainers)
+    finally:
+        (stream,) = parts.close()["streams"].values()
+    assert stream["counts"]["committed"] == 2 * 16
+    assert stream["counts"].get("failed", 0) == stream["counts"].get("rejected", 0) == 0
+    for name in ("word", "bytes"):
+        lines = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        ratios = [line["importance/ratio_max"] for line in lines if "importance/ratio_max" in line]
+        assert ratios == pytest.approx([1, 1], abs=1e-4), name
+
+
 def test_two_workers_share_a_server_with_adapters(servers: list[Server], model_folder: Path, tmp_path: Path) -> None:
     flow = FlowConfig(staleness=0, workers=2)
     counts = train_with_workers(tmp_path / "run", model_folder, servers[2].url, flow, lora="true", lora_rank=4)

@@ -21,7 +21,7 @@ from agentgym_flow.dataflow.bookkeeping.callers import check_trainer
 from agentgym_flow.dataflow.bookkeeping.ledger import FIXED
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.records import PARTIAL, Claim, Flow, Slot
-from agentgym_flow.dataflow.stage import stage_of, state_to_send, turn_router
+from agentgym_flow.dataflow.stage import KEEP, REPORTS, stage_of, state_to_send, turn_router
 from agentgym_flow.dataflow.weights import full
 from agentgym_flow.episodes import Group
 from agentgym_flow.errors import AgentGymFlowError
@@ -51,6 +51,9 @@ LOOK = 0.1
 
 BEAT = 5.0
 """Seconds between two heartbeats."""
+
+SHARED = ("stop_when", "num_generations", "groups_per_batch", "seed")
+"""Settings that the trainers of policies with shared episodes must have in common, besides the environment."""
 
 Key = tuple[int, int]
 """Batch and number of a group."""
@@ -96,7 +99,7 @@ class LeasedGroups:
         self._stream, self._policy = "+".join(self._policies), policy
         self._staleness = config.staleness
         self._dtype = dtype
-        self._acts_as = policy if len(self._policies) > 1 else None
+        self._acts_as = own.policy.acts_as = policy if len(self._policies) > 1 else None
         self._data = DataAlgorithms(config, own.args, own.tasks, self._acts_as)
         self._batches = math.ceil(own.args.max_steps / own.args.steps_per_batch)  # nothing is planned for later ones
         self._next = 0  # the first batch that is not planned
@@ -141,17 +144,20 @@ class LeasedGroups:
         self._flow.publish(self._claim, batch, version, full(state_to_send(model, self._dtype)))
 
     def _setup(self) -> dict[str, Any]:
-        config = self._config
+        config, actor = self._config, self._actor()
+        # Trainers that share episodes plan the same ones. Without these, each would reject what the others planned.
+        shared = {name: actor["config"].get(name) for name in ("env_id", "env_kwargs")}
+        shared |= {name: getattr(self._own.args, name) for name in SHARED}
         return {
             "policies": self._policies,
             "turns": config.turns,
             "order": config.order,
             "staleness": config.staleness,
             "max_attempts": config.max_attempts,
-            "actor": self._actor(),
+            "actor": {**actor, KEEP: [*self._own.envs.keep], REPORTS: config.check < 1},
             **({"lockstep": True} if config.lockstep else {}),
             **({PARTIAL: True} if config.partial_rollouts else {}),
-            **({} if config.check == 1 else {"keep": [*self._own.envs.keep]}),
+            **({"batches": self._batches, **shared} if self._acts_as is not None else {}),
         }
 
     def _receiver(self) -> Receiver:
@@ -159,7 +165,8 @@ class LeasedGroups:
         policies: dict[str, PromptedPolicy] = {}
         if len(self._policies) > 1:
             stage = stage_of(self._flow.describe()[self._stream], weights=False)
-            policies = {name: actor.policy() for name, actor in stage.actors.items()}
+            policies = {name: actor.policy(acts_as=name) for name, actor in stage.actors.items()}
+            self._own.envs.keep = stage.keep or self._own.envs.keep  # a report has what any of the trainers reads
         policies[self._policy] = self._own.policy
         route = turn_router(self._config.turns or self._policies)
         return Receiver(self._own.envs, route, policies, stop_on(self._own.args.stop_when))

@@ -312,10 +312,10 @@ class Receiver:
         logged, kept = sent.logged, set(self.envs.keep)
         official, spoken = policy_input.info.get(OFFICIAL_KEY), logged.completions or logged.actions
         recording = logged.recording or [None] * (len(logged.actions) + 1)
-        before: tuple[int, ...] = ()
+        before: dict[str, tuple[int, ...]] = {}
         for number, row in enumerate(sent.reported()):
             name, policy, sampled = self._sampled(policy_input, number, sent)
-            check_prompt(number + 1, policy, row["prompt_ids"], before, self._words[name])
+            check_prompt(number + 1, policy, row["prompt_ids"], before.get(name, ()), self._words[name])
             action, text = logged.actions[number], spoken[number]
             output = PolicyOutput(
                 action,
@@ -343,7 +343,7 @@ class Receiver:
             policy_input.observation, official = turn.next_observation, turn.next_official_key
             policy_input.info = {**(turn.info or {}), "state_key": turn.next_state_key}
             if policy.conversation is not None:
-                before = (*(output.prompt_ids or ()), *sampled["completion_ids"])
+                before[name] = (*(output.prompt_ids or ()), *sampled["completion_ids"])
         self._check_reported_end(policy_input.episode, sent)
 
     def _check_reported_end(self, episode: Episode, sent: WireCopy) -> None:
