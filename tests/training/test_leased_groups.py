@@ -18,11 +18,13 @@ import torch
 
 from agentgym_flow.dataflow import rollout
 from agentgym_flow.dataflow.batches import LeasedGroups
+from agentgym_flow.dataflow.batches.inbox import Receiver
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.records import Commit, CommitVerdict
 from agentgym_flow.dataflow.rollout import RolloutService
 from agentgym_flow.dataflow.stage import actor_setup, stage_of
+from agentgym_flow.episodes import Episode
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.prompts import CONVERSATION, template_for
 from agentgym_flow.training.config import AgentConfig
@@ -48,7 +50,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 
 def actor(trainer: AgentTrainer) -> dict[str, Any]:
-    """What a run with these settings tells its workers."""
+    """What a run with these settings tells its workers, besides what depends on the dataflow."""
     said = {"template": "text", "template_settings": TALK} if trainer.args.layout == CONVERSATION else {}
     run = RunConfig(env_kwargs={"size": 6, "boxes": 1, "min_pushes": 1}, **said)
     return actor_setup(
@@ -61,7 +63,10 @@ def workers(
     manager: Manager, trainers: Mapping[str, AgentTrainer], turns: list[str], count: int, **settings: Any
 ) -> Iterator[None]:
     """Threads that play. They share a stage: to make models draws from random numbers that the trainer uses as well."""
-    told = {name: json.loads(json.dumps(actor(trainer))) for name, trainer in trainers.items()}
+    told = {}
+    for name, trainer in trainers.items():
+        assert isinstance(trainer.source, LeasedGroups)
+        told[name] = json.loads(json.dumps(trainer.source._setup()["actor"]))
     stage = stage_of({"policies": [*trainers], "turns": turns, "actors": told})
     services = [RolloutService(manager, name=f"worker {n}", num_envs=5, **settings) for n in range(count)]
     with pytest.MonkeyPatch.context() as patched, together([service.run for service in services]):
@@ -203,13 +208,33 @@ def test_a_worker_that_forges_half_of_its_episodes_changes_no_bit(
     assert same(weights_of(honest), weights_of(cheated))
 
 
+@pytest.fixture
+def trusted(monkeypatch: pytest.MonkeyPatch) -> list[Episode]:
+    """The episodes that trainers trust their workers on."""
+    found: list[Episode] = []
+    trust = Receiver.trust
+
+    def noted(*given: Any, **named: Any) -> Episode:
+        found.append(trust(*given, **named))
+        return found[-1]
+
+    monkeypatch.setattr(Receiver, "trust", noted)
+    return found
+
+
 @pytest.mark.heavy
-def test_what_is_believed_of_honest_workers_is_true(make_trainer: Trainers, make_warm: Any) -> None:
+def test_what_is_believed_of_honest_workers_is_true(
+    make_trainer: Trainers, make_warm: Any, trusted: list[Episode]
+) -> None:
     found = []
     for check in (1.0, 1e-9):
         trainer = make_trainer(model=make_warm(), max_steps=6)
-        trained_by_workers(trainer, check=check)
+        assert not trusted
+        manager = trained_by_workers(trainer, check=check)
+        (stream,) = manager.status()["streams"].values()
+        assert "rejected" not in stream["counts"]
         found.append(weights_of(trainer))
+    assert len(trusted) == 3 * 16
     assert same(*found)
 
 
@@ -386,8 +411,9 @@ def test_two_policies_take_turns_and_each_is_trained(make_trainer: Trainers, mak
 
 
 @pytest.mark.heavy
+@pytest.mark.parametrize("check", [1.0, 1e-9])
 def test_two_models_with_nothing_in_common_are_trained(
-    make_trainer: Trainers, make_warm: Any, make_env: Any, tmp_path: Path
+    make_trainer: Trainers, make_warm: Any, make_env: Any, tmp_path: Path, trusted: list[Episode], check: float
 ) -> None:
     """One has a word for each cell and trains with GRPO, the other talks in bytes and trains with RLOO."""
     model = mixed().policies[TALKER].model
@@ -400,7 +426,7 @@ def test_two_models_with_nothing_in_common_are_trained(
     few = {"num_generations": 2, "per_device_train_batch_size": 4, "steps_per_generation": 1, "entropy_coef": 0.1}
     trainers = {"words": make_trainer(model=make_warm(), **few), "bytes": talks}
     before = {name: weights_of(one) for name, one in trainers.items()}
-    manager, config = Manager(), FlowConfig(staleness=2, turns=["words", "bytes", "..."])
+    manager, config = Manager(), FlowConfig(staleness=2, turns=["words", "bytes", "..."], check=check)
     seen: dict[str, set[int]] = {}
     for name, trainer in trainers.items():
         trainer.acts_as = name
@@ -411,6 +437,7 @@ def test_two_models_with_nothing_in_common_are_trained(
     assert [policy["done"] for policy in stream["policies"].values()] == [2, 2]
     assert stream["counts"]["committed"] == 2 * 4
     assert "rejected" not in stream["counts"]
+    assert len(trusted) == (0 if check == 1 else 2 * 2 * 4), "by each of the trainers"
     for name, trainer in trainers.items():
         assert not same(before[name], weights_of(trainer))
         own_turns = [turn for group in trainer.groups for turn in group.turns if turn.output.policy == name]
