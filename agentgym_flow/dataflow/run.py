@@ -154,7 +154,9 @@ def _settle(path: Path, settings: dict[str, Any]) -> None:
             before: Any = yaml.safe_load(path.read_text("utf-8"))
         except (OSError, yaml.YAMLError) as error:
             raise BadSetting(f"resume: the settings of the dataflow cannot be read ({error})") from error
-        check_same(path, before, settings)
+        if not isinstance(before, dict):
+            raise BadSetting(f"resume: there are no settings in {path}")
+        check_same(path, before, settings, FlowConfig().lasting())
     with write_atomically(path) as partial_file:
         partial_file.write_text(yaml.safe_dump(settings, sort_keys=False), "utf-8")
 

@@ -291,8 +291,7 @@ def resolved(configs: Configs) -> dict[str, Any]:
     Leaves out the output folder and the resumed run. Raises `UnknownOption` for an unknown credit function.
     """
     run, warm_start, agent = configs
-    with loaded_whole():  # a new configuration would take the place of the run's own, which says whether it is ZeRO-3
-        standard = AgentConfig(output_dir=agent.output_dir).to_dict()
+    standard = _defaults(agent)
     shown = {*AgentConfig.__annotations__, *ALWAYS_SHOWN} - {"bf16"}
     chosen = {name: v for name, v in agent.to_dict().items() if name in shown or v != standard.get(name)}
     for name in DERIVED:
@@ -303,10 +302,22 @@ def resolved(configs: Configs) -> dict[str, Any]:
     return everything
 
 
+def _defaults(agent: AgentConfig) -> dict[str, Any]:
+    """Return the default settings, with the output folder of `agent` and those of its credit function."""
+    with loaded_whole():  # a new configuration would take the place of the run's own, which says whether it is ZeRO-3
+        defaults = AgentConfig(output_dir=agent.output_dir).to_dict()
+    return defaults | {"credit_settings": settings_of(agent.credit)}
+
+
 def lasting_settings(agent: AgentConfig) -> dict[str, Any]:
     """Return the settings that must not change when a run is resumed."""
     settings = {name: value for name, value in agent.to_dict().items() if name not in MAY_CHANGE}
     return settings | {"credit_settings": settings_of(agent.credit) | agent.credit_keywords}
+
+
+def lasting_defaults(agent: AgentConfig) -> dict[str, Any]:
+    """Return the defaults of `lasting_settings`, for the credit function of `agent`."""
+    return {name: value for name, value in _defaults(agent).items() if name not in MAY_CHANGE}
 
 
 def write_config(path: Path, configs: Configs) -> None:
@@ -318,8 +329,9 @@ def write_config(path: Path, configs: Configs) -> None:
 def check_config(path: Path, configs: Configs) -> None:
     """Raise `BadSetting` naming the first setting that differs from the config file of the run to resume."""
     made_with = _made_with(path)
+    defaults = asdict(RunConfig()) | asdict(WarmStartConfig()) | _defaults(configs[2])
     ours = ({k: v for k, v in settings.items() if k not in MAY_CHANGE} for settings in (made_with, resolved(configs)))
-    check_same(path.parent, *ours)
+    check_same(path.parent, *ours, defaults)
 
 
 def recorded_date(path: Path, otherwise: str | None) -> str | None:

@@ -343,22 +343,29 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
         partial.write_text(json.dumps(dict(data), indent=1, default=str) + "\n", "utf-8")
 
 
-def check_made_with(checkpoint: Path, run: Mapping[str, Any]) -> None:
-    """Raise `BadSetting` naming the first entry in which a checkpoint's run differs from `run`."""
+def check_made_with(checkpoint: Path, run: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Raise `BadSetting` naming the first entry in which a checkpoint's run differs from `run`, see `check_same`."""
     try:
         made_with = json.loads((checkpoint / MADE_WITH).read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise BadSetting(f"resume: {checkpoint} has no readable {MADE_WITH} ({error})") from error
-    check_same(checkpoint, made_with, run)
+    check_same(checkpoint, made_with, run, defaults)
 
 
-def check_same(place: Path, made_with: Mapping[str, Any], run: Mapping[str, Any]) -> None:
-    """Raise `BadSetting` naming the first entry in which `made_with`, found at `place`, differs from `run`."""
-    now = json.loads(json.dumps(dict(run), default=str))
+def check_same(place: Path, made_with: Mapping[str, Any], run: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Raise `BadSetting` naming the first entry in which `made_with`, found at `place`, differs from `run`.
+
+    A setting that `made_with` lacks, or an entry of one that is a mapping, counts as its default: the version that
+    wrote it did not have this setting.
+    """
+    now, usual = (json.loads(json.dumps(dict(settings), default=str)) for settings in (run, defaults))
     for name in [*now, *(name for name in made_with if name not in now)]:
-        if made_with.get(name) != now.get(name):
+        before = made_with.get(name, usual.get(name))
+        if isinstance(before, dict) and isinstance(usual.get(name), dict):
+            before = {**usual[name], **before}
+        if before != now.get(name):
             raise BadSetting(
-                f"resume: {place} was made with {name}={made_with.get(name)!r}, but this run has {now.get(name)!r}: "
+                f"resume: {place} was made with {name}={before!r}, but this run has {now.get(name)!r}: "
                 "use the same value, or start a new run"
             )
 

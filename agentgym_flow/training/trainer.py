@@ -35,7 +35,7 @@ from agentgym_flow.rewards.credit import WEIGHTS
 from agentgym_flow.rewards.credit.comparison import Advantages, penalise_invalid
 from agentgym_flow.training._trl import UpdateClock
 from agentgym_flow.training.config import AgentConfig, check_device, check_environment, check_source
-from agentgym_flow.training.config_file import lasting_settings
+from agentgym_flow.training.config_file import lasting_defaults, lasting_settings
 from agentgym_flow.training.conversation import checked_date, reads_clock, write_date, write_settings
 from agentgym_flow.training.diagnostics import WeightWatch, credit_metrics
 from agentgym_flow.training.group_source import (
@@ -240,7 +240,7 @@ class AgentTrainer(MinibatchTrainer):
         if checkpoint is not None:
             progress_of(checkpoint)
             self._processes.on_main_process(partial(check_intact, checkpoint))
-            check_made_with(checkpoint, self.made_with())
+            check_made_with(checkpoint, self.made_with(), lasting_defaults(self.args))
             self.played = TrainingOutcomes(**json.loads((checkpoint / PLAYED).read_text("utf-8")))
             self.source.load_state_dict(json.loads((checkpoint / SOURCE).read_text("utf-8")))
         self.generator.version = -1  # so that the next update is not skipped: the weights may have changed

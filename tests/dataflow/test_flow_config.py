@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 
 from agentgym_flow.dataflow.config import FlowConfig
+from agentgym_flow.dataflow.run import POLICY, _settle
 from agentgym_flow.errors import BadSetting, UnknownOption
 
 
@@ -63,6 +65,22 @@ def test_unknown_names_come_with_the_nearest(tmp_path: Path, text: str) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match=r"none\.yaml cannot be read"):
         FlowConfig.read(tmp_path / "none.yaml")
+
+
+def test_a_resumed_run_may_have_begun_before_a_setting_existed(tmp_path: Path) -> None:
+    config = FlowConfig(order="ready", staleness=2)
+    known = {POLICY: "policy", **config.lasting()}
+    del known["partial_rollouts"], known["first"]
+    file = tmp_path / "dataflow.yaml"
+    file.write_text(yaml.safe_dump(known), "utf-8")
+    changed = replace(config, partial_rollouts=True).lasting()
+    with pytest.raises(BadSetting, match="made with partial_rollouts=False, but this run has True"):
+        _settle(file, {POLICY: "policy", **changed})
+    _settle(file, {POLICY: "policy", **config.lasting()})
+    assert yaml.safe_load(file.read_text("utf-8")) == {POLICY: "policy", **config.lasting()}
+    file.write_text("", "utf-8")
+    with pytest.raises(BadSetting, match="there are no settings in"):
+        _settle(file, {POLICY: "policy", **config.lasting()})
 
 
 def test_policies_take_turns() -> None:

@@ -9,13 +9,25 @@ from typing import Any
 
 import pytest
 import torch
+import yaml  # type: ignore[import-untyped]
 from transformers import TrainerCallback
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import BadData, BadSetting, TrainingFailed
 from agentgym_flow.training.callbacks import MetricsFile
-from agentgym_flow.training.run_folder import MANIFEST, checkpoints, last_intact, progress_of
+from agentgym_flow.training.config_file import check_config, lasting_defaults, write_config
+from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
+from agentgym_flow.training.run_folder import (
+    CONFIG,
+    MADE_WITH,
+    MANIFEST,
+    check_made_with,
+    checkpoints,
+    last_intact,
+    progress_of,
+    write_json,
+)
 from agentgym_flow.training.trainer import AgentTrainer
 
 Trainers = Callable[..., AgentTrainer]
@@ -183,6 +195,30 @@ def test_a_checkpoint_of_another_run_is_refused_by_name(
         make_trainer(**SAVING).train(checkpoint)
     monkeypatch.undo()
     make_trainer(**SAVING, num_envs=3, save_total_limit=1).train(checkpoint)  # these may change
+
+
+def test_a_setting_that_is_newer_than_the_run_counts_as_its_default(make_trainer: Trainers, tmp_path: Path) -> None:
+    trainer = make_trainer(**SAVING)
+    configs = RunConfig(), WarmStartConfig(), trainer.args
+    older = trainer.made_with()
+    del older["fork_continuations"], older["credit_settings"]["gamma"]
+    write_json(tmp_path / MADE_WITH, older)
+    file = tmp_path / CONFIG
+    write_config(file, configs)
+    settings = yaml.safe_load(file.read_text("utf-8"))
+    del settings["fork_continuations"], settings["credit_settings"]["gamma"], settings["lora_rank"]
+    file.write_text(yaml.safe_dump(settings), "utf-8")
+    check_made_with(tmp_path, trainer.made_with(), lasting_defaults(trainer.args))
+    check_config(file, configs)
+    for name, changed in {
+        "fork_continuations": {"fork_continuations": 7},
+        "credit_settings": {"credit_settings": {"gamma": 0.5}},
+    }.items():
+        other = make_trainer(**SAVING, **changed)
+        with pytest.raises(BadSetting, match=rf"made with {name}=[^N]"):
+            check_made_with(tmp_path, other.made_with(), lasting_defaults(other.args))
+        with pytest.raises(BadSetting, match=rf"made with {name}=[^N]"):
+            check_config(file, (*configs[:2], other.args))
 
 
 def cut(content: bytes) -> bytes:
