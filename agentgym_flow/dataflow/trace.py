@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 
 from agentgym_flow._util.files import named_in_errors, write_atomically
 from agentgym_flow.dataflow.bookkeeping.callers import wait_share
-from agentgym_flow.dataflow.bookkeeping.idle import idle, words
+from agentgym_flow.dataflow.bookkeeping.idle import added, idle, words
 from agentgym_flow.dataflow.bookkeeping.journal import needing_space
 from agentgym_flow.dataflow.network.client import RemoteFlow
 from agentgym_flow.dataflow.records import Attempt, Claim, Flow, LeaseKey
@@ -386,21 +386,6 @@ def states_of(events: Sequence[Event]) -> list[tuple[float, dict[str, int]]]:
     return found
 
 
-def idle_of(events: Iterable[Event]) -> dict[str, dict[str, float]]:
-    """Return for each program the shares of its time by cause, see `idle`; a manager that restarts counts anew."""
-    last: dict[str, dict[str, float]] = {}
-    found: dict[str, Counter[str]] = {}
-    for event in events:
-        if event["what"] == "idle":
-            before, now = last.get(event["policy"], {}), event["totals"]
-            if any(now.get(name, 0.0) < value for name, value in before.items()):
-                before = {}
-            steps = {name: value - before.get(name, 0.0) for name, value in now.items()}
-            found.setdefault(event["policy"], Counter()).update(steps)
-            last[event["policy"]] = now
-    return idle(found)
-
-
 def staleness_summary(counts: Mapping[int, int]) -> dict[str, float]:
     """Return `mean`, `median` and `max` of a staleness histogram (staleness -> number); nothing if it is empty."""
     ages = sorted(Counter(counts).elements())
@@ -444,6 +429,7 @@ def _summary(events: Sequence[Event], spans: Sequence[TimelineSpan], staleness: 
     """Return figures for the top of the page."""
     summary = staleness_summary(staleness)
     batches = sum(event["what"] == "ack" for event in events)
+    totals = added((event["policy"], event["totals"]) for event in events if event["what"] == "idle")
     waited, trained = (sum(span.end - span.start for span in spans if span.what == what) for what in (WAIT, TRAIN))
     return {
         "time": f"{events[-1]['at'] - events[0]['at']:,.1f} s",
@@ -452,5 +438,5 @@ def _summary(events: Sequence[Event], spans: Sequence[TimelineSpan], staleness: 
         "trained": f"{sum(staleness.values()):,} episodes in {batches:,} batches",
         "staleness": f"mean {summary['mean']:.2f}, at most {summary['max']:.0f}" if summary else "nothing is trained",
         "trainers waited": f"{wait_share(waited, trained):.1%} of their time",
-        **{name: words(found) for name, found in idle_of(events).items()},
+        **{name: words(found) for name, found in idle(totals).items()},
     }

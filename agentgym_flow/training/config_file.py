@@ -305,7 +305,7 @@ def resolved(configs: Configs) -> dict[str, Any]:
 def _defaults(agent: AgentConfig) -> dict[str, Any]:
     """Return the default settings, with the output folder of `agent` and those of its credit function."""
     with loaded_whole():  # a new configuration would take the place of the run's own, which says whether it is ZeRO-3
-        defaults = AgentConfig(output_dir=agent.output_dir).to_dict()
+        defaults: dict[str, Any] = AgentConfig(output_dir=agent.output_dir).to_dict()
     return defaults | {"credit_settings": settings_of(agent.credit)}
 
 
@@ -330,8 +330,11 @@ def check_config(path: Path, configs: Configs) -> None:
     """Raise `BadSetting` naming the first setting that differs from the config file of the run to resume."""
     made_with = _made_with(path)
     defaults = asdict(RunConfig()) | asdict(WarmStartConfig()) | _defaults(configs[2])
-    ours = ({k: v for k, v in settings.items() if k not in MAY_CHANGE} for settings in (made_with, resolved(configs)))
-    check_same(path.parent, *ours, defaults)
+    before, now = (
+        {name: value for name, value in settings.items() if name not in MAY_CHANGE}
+        for settings in (made_with, resolved(configs))
+    )
+    check_same(path.parent, before, now, defaults)
 
 
 def recorded_date(path: Path, otherwise: str | None) -> str | None:

@@ -30,13 +30,7 @@ from agentgym_flow.policies import PolicyInput
 from agentgym_flow.report.traces import group_to_show
 from agentgym_flow.training.callbacks import MetricsFile, StopAfterBatch, TrainingProgress, Validation
 from agentgym_flow.training.config import AgentConfig, Configs
-from agentgym_flow.training.config_file import (
-    check_config,
-    lasting_defaults,
-    parse_configs,
-    recorded_date,
-    write_config,
-)
+from agentgym_flow.training.config_file import check_config, parse_configs, recorded_date, write_config
 from agentgym_flow.training.group_source import stop_on
 from agentgym_flow.training.model_evaluation import ModelEvaluation, ModelEvaluator, problems
 from agentgym_flow.training.models import (
@@ -57,7 +51,6 @@ from agentgym_flow.training.run_folder import (
     MANIFEST,
     RunFolder,
     Trained,
-    check_made_with,
     checkpoints,
     is_finished,
     last_intact,
@@ -235,7 +228,7 @@ class Recipe:
         its last checkpoint, or loads the trained model if training was finished.
         """
         if self._trained is not None:
-            check_made_with(self.folder.checkpoint, self.trainer.made_with(), lasting_defaults(self.agent))
+            self.trainer.check_made_with(self.folder.checkpoint)
             load_weights(self.folder.checkpoint, self.model)
             self.trainer.state.global_step = self._trained.steps
             self.trainer.groups = [self._trained.group]

@@ -46,11 +46,7 @@ from agentgym_flow.training.group_source import (
     outcome_metrics,
     without_lost,
 )
-from agentgym_flow.training.loss import (
-    batch_logprobs,
-    next_logprobs,
-    row_logprobs,
-)
+from agentgym_flow.training.loss import batch_logprobs, next_logprobs, row_logprobs
 from agentgym_flow.training.minibatch import MinibatchTrainer
 from agentgym_flow.training.off_policy import Mismatch, corrected, staleness
 from agentgym_flow.training.optim import linear_decay, muon_of
@@ -240,7 +236,7 @@ class AgentTrainer(MinibatchTrainer):
         if checkpoint is not None:
             progress_of(checkpoint)
             self._processes.on_main_process(partial(check_intact, checkpoint))
-            check_made_with(checkpoint, self.made_with(), lasting_defaults(self.args))
+            self.check_made_with(checkpoint)
             self.played = TrainingOutcomes(**json.loads((checkpoint / PLAYED).read_text("utf-8")))
             self.source.load_state_dict(json.loads((checkpoint / SOURCE).read_text("utf-8")))
         self.generator.version = -1  # so that the next update is not skipped: the weights may have changed
@@ -271,6 +267,10 @@ class AgentTrainer(MinibatchTrainer):
             **lasting_settings(self.args),
             "date": self.args.date if reads_clock(self.policy.tokenizer) else None,
         }
+
+    def check_made_with(self, checkpoint: Path) -> None:
+        """Raise `BadSetting` naming the first entry in which a checkpoint's run differs from this one."""
+        check_made_with(checkpoint, self.made_with(), lasting_defaults(self.args))
 
     def begin(self, resumed: Path | None) -> None:
         """Copy the current model as the reference policy; a resumed run loads its first one."""

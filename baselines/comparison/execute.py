@@ -55,7 +55,7 @@ def finished(plan: Plan, cell: Cell, output: Path) -> Outcome | None:
     if found.get("status") != "finished":
         return None
     try:
-        check_same(summary.parent, found["made_with"], plan.made_with(cell))
+        check_same(summary.parent, found["made_with"], plan.made_with(cell), defaults={})
     except BadSetting as error:
         raise BadSetting(f"{error} (another --out keeps both)") from None
     return Outcome.of(found["outcome"])

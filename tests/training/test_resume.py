@@ -16,13 +16,12 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import BadData, BadSetting, TrainingFailed
 from agentgym_flow.training.callbacks import MetricsFile
-from agentgym_flow.training.config_file import check_config, lasting_defaults, write_config
+from agentgym_flow.training.config_file import check_config, write_config
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
 from agentgym_flow.training.run_folder import (
     CONFIG,
     MADE_WITH,
     MANIFEST,
-    check_made_with,
     checkpoints,
     last_intact,
     progress_of,
@@ -208,7 +207,7 @@ def test_a_setting_that_is_newer_than_the_run_counts_as_its_default(make_trainer
     settings = yaml.safe_load(file.read_text("utf-8"))
     del settings["fork_continuations"], settings["credit_settings"]["gamma"], settings["lora_rank"]
     file.write_text(yaml.safe_dump(settings), "utf-8")
-    check_made_with(tmp_path, trainer.made_with(), lasting_defaults(trainer.args))
+    trainer.check_made_with(tmp_path)
     check_config(file, configs)
     for name, changed in {
         "fork_continuations": {"fork_continuations": 7},
@@ -216,7 +215,7 @@ def test_a_setting_that_is_newer_than_the_run_counts_as_its_default(make_trainer
     }.items():
         other = make_trainer(**SAVING, **changed)
         with pytest.raises(BadSetting, match=rf"made with {name}=[^N]"):
-            check_made_with(tmp_path, other.made_with(), lasting_defaults(other.args))
+            other.check_made_with(tmp_path)
         with pytest.raises(BadSetting, match=rf"made with {name}=[^N]"):
             check_config(file, (*configs[:2], other.args))
 

@@ -178,6 +178,12 @@ class Book:
                 return CommitVerdict.OTHER_WEIGHTS
         return verdict
 
+    def expire(self, now: float) -> None:
+        """End the leases of all streams that are no longer valid, and note this."""
+        for stream, ledger in self.ledgers.items():
+            for entry, why in ledger.expire(now):
+                self.note(stream, "fail", entry.slot.id, entry.attempt, entry.reason, why)
+
     def check_setup(self, stream: str, policy: str, setup: dict[str, Any], besides: Iterable[str]) -> None:
         """Raise `BadSetting` unless a trainer's setup, apart from `besides`, is that of the stream's other trainers."""
         policies = setup.get("policies")

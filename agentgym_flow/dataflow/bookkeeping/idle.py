@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
@@ -378,6 +378,20 @@ def idle(totals: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float
             if slash:
                 found.setdefault(f"trainer of {policy}" if program == TRAINER else program, {})[cause] = value
     return {program: shares(of_program) for program, of_program in found.items()}
+
+
+def added(counted: Iterable[tuple[str, Mapping[str, float]]]) -> dict[str, Counter[str]]:
+    """Return the totals of each policy, from successive ones of `IdleTimes`; a manager that restarts counts anew."""
+    last: dict[str, Mapping[str, float]] = {}
+    found: dict[str, Counter[str]] = {}
+    for policy, now in counted:
+        before = last.get(policy, {})
+        if any(now.get(name, 0.0) < value for name, value in before.items()):
+            before = {}
+        steps = {name: value - before.get(name, 0.0) for name, value in now.items()}
+        found.setdefault(policy, Counter()).update(steps)
+        last[policy] = now
+    return found
 
 
 def words(found: Mapping[str, float]) -> str:

@@ -371,6 +371,10 @@ class Ledger:
         found = {name: self.progress[name].versions.by_number.get(version) for name, version in entry.weights.items()}
         return {policy: published for policy, published in found.items() if published is not None}
 
+    def digests(self, entry: LedgerEntry) -> dict[str, str]:
+        """Return for each policy the digest of the weights in `played_with`."""
+        return {policy: published.digest for policy, published in self.played_with(entry).items()}
+
     def needed(self, policy: str) -> set[int]:
         """Return the versions of a policy that are in use or may be used, and must be kept."""
         leased = {version for name, version in self.slots.leased_with if name == policy}

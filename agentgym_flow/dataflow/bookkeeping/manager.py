@@ -123,7 +123,7 @@ class Manager:
                     if ledgers and all(ledger.is_finished for ledger in ledgers):
                         raise RunsFinished("no trainer needs more episodes: all runs of this manager are finished")
                     self._liveness.check_trainers()
-                    self._expire()
+                    self._book.expire(self._clock())
                     leases = self._lease(worker, count)
                     self._idle.asked(worker, leases, count - len(leases))
                 if leases or not self._book.waited(end):
@@ -139,7 +139,7 @@ class Manager:
             deadline = self._clock() + self._lease_seconds
             ledgers = [self._book.ledgers.get(one.stream) for one in held]
             both = zip(held, ledgers, strict=True)
-            self._expire()
+            self._book.expire(self._clock())
             ended = [one for one, ledger in both if not (ledger and ledger.renew(one.slot, one.attempt, deadline))]
             if len(ended) < len(held):
                 self._workers.hear(worker)
@@ -270,7 +270,7 @@ class Manager:
             while True:
                 with self._book.call():
                     ledger = self._book.claimed(claim)
-                    self._expire()
+                    self._book.expire(self._clock())
                     found = self._book.arrivals(stream, policy, after)
                     self._liveness.heard_of_trainer(policy=policy)
                     self._idle.trainer(stream, policy, waits=not found)
@@ -358,12 +358,6 @@ class Manager:
         self._liveness.heard_of_trainer(claim.stream, claim.policy)
         self._book.changed.notify_all()
 
-    def _expire(self) -> None:
-        now = self._clock()
-        for stream, ledger in self._book.ledgers.items():
-            for entry, why in ledger.expire(now):
-                self._book.note(stream, "fail", entry.slot.id, entry.attempt, entry.reason, why)
-
     def _lease(self, worker: str, count: int) -> list[Lease]:
         now = self._clock()
         deadline, limit = now + self._lease_seconds, now + self.settings["episode_seconds"]
@@ -377,7 +371,7 @@ class Manager:
             entries = waiting[stream].lease(worker, wanted, deadline, limit, avoid)
             of = self._book.stages[stream], self._lease_seconds
             for entry in entries:
-                digests = _digests(waiting[stream], entry)
+                digests = waiting[stream].digests(entry)
                 leases.append(Lease(stream, entry.slot, entry.attempt, dict(entry.weights), digests, *of))
             if entries:
                 self._book.note(stream, "lease", worker, len(entries), avoid)
@@ -412,7 +406,7 @@ class Manager:
         self, ledger: Ledger, entry: LedgerEntry, commit: Commit, size: int
     ) -> tuple[CommitVerdict, str] | None:
         """Return why the episode of a valid lease is refused; None if it is accepted."""
-        if commit.digests != _digests(ledger, entry):
+        if commit.digests != ledger.digests(entry):
             return CommitVerdict.OTHER_WEIGHTS, "it was played with other weights than its lease names"
         if (verdict := self._book.check_used(commit, entry)) is not None:
             return (
@@ -428,11 +422,6 @@ class Manager:
                 f"{QUOTA:,} are accepted: start more workers, or plan fewer episodes ahead (staleness)"
             )
         return None
-
-
-def _digests(ledger: Ledger, entry: LedgerEntry) -> dict[str, str]:
-    """Return for each policy the digest of the weights that a slot is leased with."""
-    return {policy: published.digest for policy, published in ledger.played_with(entry).items()}
 
 
 def open_manager(folder: Path, config: FlowConfig) -> Manager:
