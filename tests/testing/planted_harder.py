@@ -167,14 +167,15 @@ class LongBudget(Corridor):
 @harder("honest", "the success pays by chance between 0.5 and 1.5; a failure pays nothing")
 class NoisyPrize(Corridor):
     def paid(self) -> float:
-        return self.won * (0.5 + self.noise.below(101) / 100)
+        return 0.5 + self.noise.below(101) / 100 if self.won else 0.0
 
 
 @harder("honest", "every take pays by chance, and in the mean as much as a drop costs")
 class NoisyTaking(PaysForTaking):
     def bonus(self, action: str, valid: bool) -> float:
         dropped = valid and action == "drop" and not self.taken and self.held is False and self.gem == self.room
-        return (1.0 + self.noise.below(3) / 2 - 0.5) * super().bonus(action, valid) - 0.55 * dropped
+        paid = super().bonus(action, valid)
+        return (1.0 + self.noise.below(3) / 2 - 0.5) * paid - 0.55 * dropped if valid else paid
 
 
 @harder("honest", "a hint can be bought for 0.3")
