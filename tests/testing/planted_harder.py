@@ -97,16 +97,15 @@ class PaysForTheLastLamp(Lamps):
 
 @harder("reactive", "two lamps show a pair of colours, and pay by their combination, not by either of them")
 class PaysForPairs(Lamps):
-    def start(self, draw: Stream) -> None:
-        super().start(draw)
-        self.second = self.noise.below(2)
+    def draw(self) -> None:
+        self.lit, self.second = self.noise.choice(["red", "green", "blue"]), self.noise.below(2)
+        self.clock = self.noise.below(10_000)
 
     def do(self, action: str) -> None:
         lit = ("red", "green", "blue")[(["red", "green", "blue"].index(self.lit) + self.second) % 3]
         super().do(action)
         if action.startswith("touch "):
             self.touched = 1 if action == f"touch {lit}" else -1
-        self.second = self.noise.below(2)
 
     def sight(self) -> str:
         return f"{super().sight()} The switch is {('up', 'down')[self.second]}."
