@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from agentgym_flow.cli.app import app
+from agentgym_flow.cli.simulate import Simulate
 from agentgym_flow.dataflow.simulator import simulate
 from agentgym_flow.dataflow.simulator.calibration import calibrated, duration, told
 from agentgym_flow.dataflow.simulator.scenario import Region, Scenario
@@ -108,6 +109,5 @@ def test_a_damaged_trace_is_named(damage: str, tmp_path: Path) -> None:
         events = [event for event in events if event["what"] not in ("publish", "done")]
     file = tmp_path / "trace.jsonl"
     file.write_text("\n".join(map(json.dumps, events)))
-    result = CliRunner().invoke(app, ["dataflow", "simulate", "--like", str(file), "fixed:1"])
-    assert isinstance(result.exception, BadData)
-    assert ("is damaged" in str(result.exception)) == (damage != "no publish")
+    with pytest.raises(BadData, match="no whole update" if damage == "no publish" else "is damaged"):
+        Simulate(like=file, modes=["fixed:1"]).run()
