@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +15,7 @@ from rich.table import Table
 from agentgym_flow._util.files import check_new
 from agentgym_flow.cli.console import live_progress, note, say, show_table
 from agentgym_flow.cli.options import Force, command
-from agentgym_flow.errors import BadSetting, shown
+from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, shown
 
 if TYPE_CHECKING:
     from agentgym_flow.dataflow.simulator.scenario import Region, Scenario, SimulationResult, WorkerChange
@@ -144,7 +146,9 @@ class Simulate:
         given["changes"] = tuple(_change(text) for text in self.change or [])
         if self.like is None:
             return Scenario(**given)
-        recorded = calibrated(read_trace(_trace_file(self.like)))
+        file = _trace_file(self.like)
+        with _as_recorded(file):
+            recorded = calibrated(read_trace(file))
         note(told(recorded))
         return replace(recorded, **given)
 
@@ -172,8 +176,23 @@ def trace(
     events = read_trace(file)
     folder = file.parent if out is None else out
     _check_pictures(folder, _PICTURES, force)
-    for path in write_pictures(folder, events, f"Dataflow of {named.resolve().name}"):
+    with _as_recorded(file):
+        written = write_pictures(folder, events, f"Dataflow of {named.resolve().name}")
+    for path in written:
         say(str(path))
+
+
+@contextmanager
+def _as_recorded(file: Path) -> Iterator[None]:
+    """Raise `BadData` if the events of a trace, which the block reads, are not as they are written."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        if isinstance(error, AgentGymFlowError):
+            raise
+        raise BadData(
+            f"{file} is damaged: an event has not what events of its kind have ({type(error).__name__}: {error!s:.100})"
+        ) from error
 
 
 def _trace_file(run: Path) -> Path:

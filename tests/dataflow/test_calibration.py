@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from agentgym_flow.cli.app import app
+from agentgym_flow.cli.simulate import Simulate
 from agentgym_flow.dataflow.simulator import simulate
 from agentgym_flow.dataflow.simulator.calibration import calibrated, duration, told
 from agentgym_flow.dataflow.simulator.scenario import Region, Scenario
@@ -92,3 +93,21 @@ def test_the_command_compares_numbers_of_workers_and_replaces_what_is_given(tmp_
     assert "fastest: fixed S=4 with 2 workers" in " ".join(shown.output.split())
     several = CliRunner().invoke(app, ["dataflow", "simulate", "--region", "a=1", "--region", "b=1", "--workers", "2"])
     assert several.exit_code == 2
+
+
+@pytest.mark.parametrize("damage", ["no slots", "no time passes", "weights of another form", "no publish"])
+def test_a_damaged_trace_is_named(damage: str, tmp_path: Path) -> None:
+    events = [dict(event) for event in recorded(replace(REAL, updates=3, groups=2, size=2))]
+    for event in events:
+        if damage == "no slots" and event["what"] == "commit":
+            del event["slots"]
+        elif damage == "no time passes":
+            event["at"] = 0.0
+        elif damage == "weights of another form" and event["what"] == "lease":
+            event["weights"] = 1
+    if damage == "no publish":
+        events = [event for event in events if event["what"] not in ("publish", "done")]
+    file = tmp_path / "trace.jsonl"
+    file.write_text("\n".join(map(json.dumps, events)))
+    with pytest.raises(BadData, match="no whole update" if damage == "no publish" else "is damaged"):
+        Simulate(like=file, modes=["fixed:1"]).run()

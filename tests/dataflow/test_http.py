@@ -518,3 +518,17 @@ def test_a_worker_that_commits_too_much_is_answered_and_counted(
 
 def test_a_commit_of_an_unknown_stream_is_late(served: Served) -> None:
     assert served.flow.commit("w", [Commit(LeaseKey("none", (0, 0, 0), 1), "x", {})]) == [CommitVerdict.LATE]
+
+
+def test_the_text_of_any_error_can_be_a_reason(served: Served) -> None:
+    claim = opened(served.flow)
+    first, second = served.flow.lease("w", 2)
+    served.flow.fail("w", first.held, "no file \ud800")
+    served.flow.commit("w", [played(second)])
+    (arrival,) = served.flow.arrivals(claim, 0)
+    served.flow.reject(claim, arrival.played, "another action, \udfff")
+    served.manager.fail("w", served.flow.lease("w", 1)[0].held, "no file \ud800")  # beside the manager
+    entries = served.manager._book.ledgers["s"].entries
+    assert "no file \\ud800" in [one.reason for one in entries.values()]
+    assert "another action, \\udfff" in [one.reason for one in entries.values()]
+    assert served.flow.status()["workers"]["w"]["failed"] == 2

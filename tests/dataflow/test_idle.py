@@ -241,3 +241,16 @@ def test_all_causes_add_up_to_all_of_the_time(seed: int) -> None:
     held_now = sum(places.held for places in run.manager._idle._workers.values())
     assert held_now == states["leased"]
     assert run.manager._idle._spare == sum(places.spare for places in run.manager._idle._workers.values())
+
+
+def test_what_was_loaded_long_ago_or_is_not_played_is_not_kept() -> None:
+    run = Run()
+    run.request(0)
+    (lease, *_) = run.manager.lease("w", 1)
+    for version in range(100):
+        run.manager.loaded("w", "p", version, 1.0)
+        run.manager.loaded("w", f"another {version}", version, 1.0)
+    times = run.manager._idle
+    assert lease.weights["p"] in range(100)
+    assert not times._loading
+    assert all(policy == "p" for policy, _ in times._workers["w"].loaded)

@@ -1068,7 +1068,7 @@ def test_newer_weights_are_checked_by_their_digests_and_void_ones_are_no_fault(t
     def verdict(number: int, *used: UsedWeights) -> CommitVerdict:
         return manager.commit("w", [commits[number]._replace(used=used)])[0]
 
-    assert verdict(0, one, two) is verdict(1, two) is CommitVerdict.ACCEPTED
+    assert verdict(0, *[one, two] * 5) is verdict(1, two) is CommitVerdict.ACCEPTED
     assert verdict(0, one, two) is CommitVerdict.REPEATED
     refused = [verdict(2), verdict(3, one._replace(version=0)), verdict(4, one, two._replace(digest=one.digest))]
     refused.append(verdict(5, one, two._replace(policy="b")))

@@ -131,7 +131,7 @@ class Entries:
     def queue(self, entry: LedgerEntry) -> None:
         """Queue a slot again, and drop its episode."""
         self._move(entry, SlotState.QUEUED)
-        _add(self.played_with, entry.newer, -1)
+        change_counts(self.played_with, entry.newer, -1)
         entry.number, entry.digest, entry.size, entry.newer = 0, "", 0, ()
         heapq.heappush(self._queue, entry.slot.id)
 
@@ -139,9 +139,9 @@ class Entries:
         self, entry: LedgerEntry, worker: str, weights: dict[str, int], deadline: float, limit: float = inf
     ) -> None:
         """Begin the next attempt; it ends at `deadline`, or at `limit` if it is renewed."""
-        _add(self.played_with, entry.weights.items(), -1)
+        change_counts(self.played_with, entry.weights.items(), -1)
         entry.worker, entry.weights = worker, weights
-        _add(self.played_with, weights.items(), 1)
+        change_counts(self.played_with, weights.items(), 1)
         self._move(entry, SlotState.LEASED)
         entry.attempt += 1
         entry.deadline, entry.limit = deadline, limit
@@ -154,12 +154,12 @@ class Entries:
         """
         self._move(entry, SlotState.COMMITTED)
         if used:
-            _add(self.played_with, entry.weights.items(), -1)
+            change_counts(self.played_with, entry.weights.items(), -1)
             oldest = dict(sorted(used, reverse=True))
             entry.weights = {**entry.weights, **oldest}
             entry.newer = tuple(one for one in used if one not in oldest.items())
-            _add(self.played_with, entry.versions(), 1)
-        _add(self.unused, (entry.worker,), size - entry.size)
+            change_counts(self.played_with, entry.versions(), 1)
+        change_counts(self.unused, (entry.worker,), size - entry.size)
         self.last_commit += 1
         entry.digest, entry.size, entry.number = digest, size, self.last_commit
         self._commits.append((entry.number, entry))
@@ -179,7 +179,7 @@ class Entries:
         if not self._batches[batch]:
             del self._batches[batch], self._numbers[bisect_left(self._numbers, batch)]
         self._count(entry, -1)
-        _add(self.played_with, entry.versions(), -1)
+        change_counts(self.played_with, entry.versions(), -1)
         self.changed.add(batch)
         self.counts[why] += 1
         if why == "withdrawn" and entry.attempt:
@@ -212,12 +212,12 @@ class Entries:
         state = entry.state
         self._inside[state] += change
         if state is not SlotState.USED:
-            _add(self.waiting, (entry.slot.batch,), change)
+            change_counts(self.waiting, (entry.slot.batch,), change)
         if state is SlotState.LEASED:
-            _add(self.leased_with, entry.weights.items(), change)
-            _add(self.held, (entry.worker,), change)
+            change_counts(self.leased_with, entry.weights.items(), change)
+            change_counts(self.held, (entry.worker,), change)
         elif state is SlotState.COMMITTED:
-            _add(self.unused, (entry.worker,), change * entry.size)
+            change_counts(self.unused, (entry.worker,), change * entry.size)
 
     # ---------------------------------------------------------------- queries
     def first_queued(self) -> LedgerEntry | None:
@@ -318,7 +318,7 @@ class Entries:
         for row in state["entries"]:
             entry = LedgerEntry.of_row(row)
             entries._enter(entry.slot.id, entry)
-            _add(entries.played_with, entry.versions(), 1)
+            change_counts(entries.played_with, entry.versions(), 1)
         found = entries.by_id.values()
         entries.counts = Counter(state["counts"])
         entries._queue = sorted(slot for slot, entry in entries.by_id.items() if entry.state is SlotState.QUEUED)
@@ -329,7 +329,7 @@ class Entries:
         return entries
 
 
-def _add(counter: Counter[T], keys: Iterable[T], change: int) -> None:
+def change_counts(counter: Counter[T], keys: Iterable[T], change: int) -> None:
     """Change the counts of `keys`; a counter has no zeros, so it does not grow with what is gone."""
     for key in keys:
         if count := counter.get(key, 0) + change:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
+from agentgym_flow.dataflow.bookkeeping.entries import change_counts
 from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, Ledger
 from agentgym_flow.dataflow.records import Lease
 
@@ -127,7 +128,7 @@ class IdleTimes:
             missing = next((one for one in lease.weights.items() if one not in places.loaded), None)
             if missing is not None:
                 places.loading[missing] += 1
-                self._loading[missing] += 1
+                change_counts(self._loading, (missing,), 1)
         places.held = self._leases(worker)
         if spare:
             self._why = self._why_empty()
@@ -147,7 +148,9 @@ class IdleTimes:
     def loaded(self, worker: str, policy: str, version: int) -> None:
         """Note that a worker has loaded weights."""
         places = self._heard_of(worker)
-        self._loading[policy, version] -= places.loading.pop((policy, version), 0)
+        if not any(policy in ledger.policies for ledger in self._ledgers.values()):
+            return  # a text of any length must not be kept
+        change_counts(self._loading, ((policy, version),), -places.loading.pop((policy, version), 0))
         places.loaded[policy, version] = None
         if len(places.loaded) > MOST_VERSIONS:
             del places.loaded[next(iter(places.loaded))]
@@ -240,7 +243,7 @@ class IdleTimes:
 
     def _forget_loading(self, places: _Places) -> None:
         for one, count in places.loading.items():
-            self._loading[one] -= count
+            change_counts(self._loading, (one,), -count)
         places.loading.clear()
 
     def _forget_silent(self, now: float) -> None:
@@ -269,7 +272,7 @@ class IdleTimes:
     def _settle(self, now: float) -> None:
         seconds = now - self._settled
         self._empty[self._why] += seconds
-        self._loads[WORKS if any(self._loading.values()) else NOTHING] += seconds
+        self._loads[WORKS if self._loading else NOTHING] += seconds
         self._settled = now
 
     def _settle_worker(self, places: _Places, now: float) -> None:

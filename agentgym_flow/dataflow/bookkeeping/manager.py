@@ -163,7 +163,7 @@ class Manager:
 
     def fail(self, worker: str, held: LeaseKey, reason: str) -> None:
         """Give a lease back because its episode cannot be played here."""
-        reason = reason[:MOST_REASON]
+        reason = reason.encode("utf-8", "backslashreplace").decode()[:MOST_REASON]  # figures go into messages
         with self._book.call():
             self._workers.hear(worker)
             ledger = self._book.ledgers.get(held.stream)
@@ -281,6 +281,7 @@ class Manager:
 
     def reject(self, claim: Claim, attempt: Attempt, reason: str) -> None:
         """Reject a committed episode; it will be played again."""
+        reason = reason.encode("utf-8", "backslashreplace").decode()[:MOST_REASON]
         with self._book.call():
             ledger = self._book.claimed(claim)
             if ledger.reject(*attempt, reason):
@@ -393,7 +394,7 @@ class Manager:
             self._book.note(stream, "fail", slot, attempt, reason, verdict)
             self._workers.fail(worker, stream, slot, reason)
             return verdict
-        used = [(policy, version) for policy, version, _ in commit.used]
+        used = [*dict.fromkeys((policy, version) for policy, version, _ in commit.used)]  # a worker may send any number
         verdict = CommitVerdict.LATE if ledger is None else ledger.commit(slot, attempt, digest, len(content), used)
         if ledger is not None and verdict is not CommitVerdict.REPEATED:
             self._book.note(stream, "commit", slot, attempt, digest, len(content), *([used] if used else []))

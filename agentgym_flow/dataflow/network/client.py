@@ -162,6 +162,8 @@ class HttpFlow(RemoteFlow):
     def _attempt(self, name: str, arguments: dict[str, Any]) -> Any:
         call = network.CALLS[name]
         path = network.VERSION + name
+        if "reason" in arguments:  # the text of any error may have half a character, which no message can
+            arguments = {**arguments, "reason": arguments["reason"].encode("utf-8", "backslashreplace").decode()}
         if call.raw is None:
             body = network.dumped(arguments)
         else:

@@ -39,7 +39,7 @@ def calibrated(events: Sequence[Event]) -> Scenario:
     spans = spans_of(events)
     played = [span for span in spans if span.what == PLAY and span.args["end"] == "accepted"]
     training = _training(events)
-    if not played or not all(training.values()):
+    if not played or not training or not all(training.values()):
         raise BadData("the trace has no whole update: record at least two updates with `trace: true`")
     known, loads = _durations(events, played)
     attempts = [span for span in spans if span.what in (PLAY, LOST) and span.args["end"] != "not ended"]
