@@ -16,7 +16,7 @@ from rich.table import Table
 from agentgym_flow.cli.console import new_table, note, printed, say, show_facts, show_table, stdout
 from agentgym_flow.cli.options import EnvArgs, Force, command
 from agentgym_flow.envs import text_arguments
-from agentgym_flow.errors import BadSetting
+from agentgym_flow.errors import AgentGymFlowError, BadSetting
 from agentgym_flow.play import evaluate
 from agentgym_flow.policies import ExpertPolicy
 from agentgym_flow.report.explain import Expert, RunRecord
@@ -118,7 +118,7 @@ def _expert(record: RunRecord) -> Expert | None:
         found, episodes = evaluate(
             ExpertPolicy(), str(record.settings.get("env_id")), split="train", num_episodes=10, env_kwargs=settings
         )
-    except Exception:  # of an environment of the user's own; `lost` reports it
+    except (AgentGymFlowError, OSError, TypeError, ValueError):
         return None
     return Expert(found.success, found.mean_length, episodes[0].max_steps)
 

@@ -294,20 +294,6 @@ def test_a_run_without_a_summary_is_explained(folder: Path) -> None:
     assert [one.cause for one in explain(RunRecord.read(folder)).findings] == ["small_steps"]
 
 
-def test_an_environment_that_raises_is_explained(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = yaml.safe_load((folder / "config.yaml").read_text())
-    (folder / "config.yaml").write_text(yaml.safe_dump({**settings, "env_id": "Sokoban-v0"}))
-    (folder / "metrics.jsonl").write_text('{"step": 1, "success": 0, "lost_episodes": 64, "episodes": 64}\n')
-
-    def raises(*_: object, **__: object) -> None:
-        raise RuntimeError("a fault of the environment")
-
-    monkeypatch.setattr(SokobanEnv, "reset", raises)
-    said = CliRunner().invoke(app, ["explain", str(folder), "--json"])
-    assert said.exit_code == 1
-    assert json.loads(said.stdout)["findings"][0]["cause"] == "lost"
-
-
 # ---------------------------------------------------------------- the table
 def test_every_cause_has_a_harm_and_every_planted_fault_a_cause(root: Path) -> None:
     names = [cause.name for cause in causes()]
