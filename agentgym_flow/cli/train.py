@@ -98,7 +98,8 @@ def explain(
         typer.echo(json.dumps(told, indent=1, allow_nan=False))
     else:
         steps = record.values("step")
-        say(f"{run.name}: {steps[-1]:.0f} updates" if steps else f"{run.name}: no update is recorded")
+        name = run.resolve().name
+        say(f"{name}: {steps[-1]:.0f} updates" if steps else f"{name}: no update is recorded")
         for number, one in enumerate(findings, 1):
             say(f"\n{number}. {one.about} ({one.cause})")
             show_facts({"evidence": "\n".join(one.evidence), "change": one.change})
@@ -111,13 +112,13 @@ def explain(
 
 
 def _expert(record: RunRecord) -> Expert | None:
-    """Play ten training tasks with the expert; None if there is none, or the environment cannot be made."""
-    settings = dict(record.settings.get("env_kwargs") or {})
+    """Play ten training tasks with the expert; None if there is none, or the environment cannot be made or raises."""
     try:
+        settings = dict(record.settings.get("env_kwargs") or {})
         found, episodes = evaluate(
             ExpertPolicy(), str(record.settings.get("env_id")), split="train", num_episodes=10, env_kwargs=settings
         )
-    except (AgentGymFlowError, OSError):
+    except (AgentGymFlowError, OSError, TypeError, ValueError):
         return None
     return Expert(found.success, found.mean_length, episodes[0].max_steps)
 

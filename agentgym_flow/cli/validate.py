@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -82,15 +83,17 @@ def validate(
 
     as_text = json.dumps(card.as_dict(), indent=1, allow_nan=False)
     shown = [json.dumps(finite(finding.figures[EPISODE])) for finding in findings if EPISODE in finding.figures]
-    files = files if shown else files[:2]
+    if files and not shown:
+        files.pop().unlink(missing_ok=True)  # of an earlier card
     for file, text in zip(files, (render_card(card), as_text, "".join(f"{line}\n" for line in shown)), strict=False):
         with write_atomically(file) as partial:
             partial.write_text(text, "utf-8", newline="\n")
     if as_json:
         stdout().print_json(as_text)
     else:
-        imports = "".join(f" --import {module}" for module in request.modules)
-        _show(card, [*files, *(f"Watch: agentgym-flow view {file}{imports} --open" for file in files[2:])])
+        imports = [word for module in request.modules for word in ("--import", module)]
+        views = (shlex.join(["agentgym-flow", "view", str(file), *imports, "--open"]) for file in files[2:])
+        _show(card, [*files, *(f"Watch: {view}" for view in views)])
     raise typer.Exit(0 if card.passed else 1)
 
 

@@ -144,7 +144,9 @@ def _too_easy(run: RunRecord) -> float | None:
         return None
     further = [one for moment in ("before", "after") for one in run.part(moment, "also_on").values()]
     goals = [float(one["success"]) for one in (*further, run.part("after", "sampled")) if "success" in one]
-    return alike if success >= 0.8 and min(goals, default=1.0) < success - 0.25 else 0.0
+    before, after = (run.evaluated(moment, "success") for moment in ("before", "after"))
+    learnt = before is not None and after is not None and after >= before + 0.05
+    return alike if success >= 0.8 and min(goals, default=1.0) < success - 0.25 and not learnt else 0.0
 
 
 def _disagreement(run: RunRecord) -> float | None:

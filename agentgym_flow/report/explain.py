@@ -11,6 +11,7 @@ import gzip
 import json
 import math
 import tomllib
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,25 +73,16 @@ class RunRecord:
             BadData: the folder has no run, or a file is damaged.
             MissingExtra: PyYAML is not installed.
         """
-        metrics: dict[str, list[tuple[int, float]]] = {}
-        file = folder / "metrics.jsonl"
-        for line in file.read_text("utf-8", errors="replace").splitlines() if file.is_file() else ():
-            try:
-                record = json.loads(line)
-                for name, value in record.items():
-                    found = math.nan if value is None else float(value)
-                    metrics.setdefault(name, []).append((record["step"], found))
-            except (ValueError, KeyError, TypeError, AttributeError):  # a line cut short by a killed process
-                break
         found_audit = None if audit is None else _json(audit)
         if found_audit is not None and not str(found_audit.get("schema")).startswith("agentgym_flow.credit_audit/"):
             raise BadData(f"{audit} is not the audit.json of agentgym-flow credit audit")
         cloned = folder / "warm_start" / "warm_start.json"
         logs = sorted((folder / "evaluations").glob("*_sampled.jsonl.gz"))
+        summary = folder / "summary.json"
         return cls(
             read_settings(folder),
-            _json(folder / "summary.json"),
-            metrics,
+            _json(summary) if summary.is_file() else {},
+            _metrics(folder / "metrics.jsonl"),
             _json(cloned) if cloned.is_file() else None,
             _first_line(logs[0]) if logs else None,
             None if log is None else _first_line(log),
@@ -173,6 +165,22 @@ def read_settings(folder: Path) -> dict[str, Any]:
     return settings
 
 
+def _metrics(path: Path) -> dict[str, list[tuple[int, float]]]:
+    """Return the metrics in a file, without damaged lines, as of a killed process, and values that are no numbers."""
+    metrics: dict[str, list[tuple[int, float]]] = {}
+    for line in path.read_text("utf-8", errors="replace").splitlines() if path.is_file() else ():
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if not isinstance(record, dict) or not isinstance(step := record.get("step"), int):
+            continue
+        for name, value in record.items():
+            if value is None or isinstance(value, float) or (isinstance(value, int) and abs(value) < 1 << 63):
+                metrics.setdefault(name, []).append((step, math.nan if value is None else float(value)))
+    return metrics
+
+
 def _json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text("utf-8"))
@@ -187,7 +195,7 @@ def _first_line(path: Path) -> dict[str, Any]:
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
             found = json.loads(file.readline())
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise BadData(f"{path} is not an episode log ({error})") from error
     if not isinstance(found, dict) or not str(found.get("schema")).startswith("agentgym_flow.episode/"):
         raise BadData(f"{path} is not an episode log")
@@ -237,11 +245,15 @@ def explain(run: RunRecord) -> Explanation:
     findings, not_judged = [], {}
     for cause in causes():
         run.missing.clear()
-        harm = HARMS[cause.name](run)
-        if harm is None:
-            not_judged[cause.name] = cause.needs or ", ".join(sorted(run.missing)) or "too few updates"
-        elif harm >= cause.threshold:
-            findings.append(FoundCause(cause.name, cause.about, min(1.0, harm), _evidence(run, cause), cause.change))
+        try:
+            harm = HARMS[cause.name](run)
+            if harm is None:
+                not_judged[cause.name] = cause.needs or ", ".join(sorted(run.missing)) or "too few updates"
+            elif harm >= cause.threshold:
+                shown = _evidence(run, cause)
+                findings.append(FoundCause(cause.name, cause.about, min(1.0, harm), shown, cause.change))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            not_judged[cause.name] = f"intact settings and results ({type(error).__name__}: {error})"
     findings.sort(key=lambda one: one.harm < SEVERE)
     return Explanation(findings, not_judged)
 

@@ -31,7 +31,7 @@ def decided_file(registration: Registration) -> str:
 def decided_table(registered: Path, results: Path) -> str:
     """Return the table of the registrations in one folder, with their results in another one, as Markdown.
 
-    Raises `BadData` for a malformed file, and for results of another registration.
+    Raises `BadData` for a malformed file, and for results of another registration or without a decision.
     """
     rows = []
     for file in sorted(registered.glob("*.json")):
@@ -50,7 +50,8 @@ def _found(one: Registration, file: Path) -> list[str]:
         raise BadData(f"{file} is not of the registration {one.digest[:12]}: run it again with --until-decided")
     candidate, reference = (raw.runs(one.setting, name) for name in (one.candidate, one.reference))
     pair = contrast(one.candidate, [candidate], one.reference, [reference])
-    assert pair is not None  # results are written after a look
+    if pair is None or "decision" not in raw.header:
+        raise BadData(f"{file} lacks the decision or runs that it is of: run it again with --until-decided")
     spent, whole = (training_cost(raw, name) for name in (one.candidate, one.reference))
     shares = [f"{a / b:.0%}" for a, b in zip(spent, whole, strict=True) if b]
     hours = sum(outcome.core_seconds for outcome in raw.outcomes) / 3600

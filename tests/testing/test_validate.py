@@ -242,3 +242,23 @@ def test_the_json_of_a_card_holds_no_nan(tmp_path: Path) -> None:
     [floor] = [finding for finding in card["findings"] if finding["name"] == "random_floor"]
     assert floor["figures"]["mean_return"] is None
     assert floor["figures"]["episodes"] > 0
+
+
+def test_the_episode_of_an_exploit_can_be_watched_and_does_not_outlive_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out, shown = tmp_path / "a card", {exploits.EPISODE: {"actions": ["take"]}}
+    made = Finding(
+        "contract", "made", "It can be made", "ok", figures={"env_id": "E-v0", "kwargs": {}, "modules": ["m"]}
+    )
+    monkeypatch.setattr(validate, "run_part", lambda *_: [made])
+
+    def printed_for(figures: dict[str, Any]) -> str:
+        finding = Finding("rewards", "farmed", "It cannot be farmed", "fail", figures=figures)
+        monkeypatch.setattr(validate, "_findings", lambda *_: [finding])
+        return CliRunner().invoke(app, ["validate", "E-v0", "--out", str(out), "--force"]).output
+
+    assert f"Watch: agentgym-flow view '{out / 'exploits.jsonl'}' --import m --open" in printed_for(shown)
+    assert json.loads((out / "exploits.jsonl").read_text()) == shown[exploits.EPISODE]
+    printed_for({})
+    assert not (out / "exploits.jsonl").exists()

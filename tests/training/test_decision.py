@@ -225,6 +225,9 @@ def test_seeds_are_run_until_a_look_decides(
     write_raw(tmp_path / "results" / "decided_sokoban_rewardflow.jsonl", other)
     with pytest.raises(BadData, match="is not of the registration"):
         decided_table(tmp_path, tmp_path / "results")
+    write_raw(tmp_path / "results" / "decided_sokoban_rewardflow.jsonl", replace(raw, outcomes=raw.outcomes[:1]))
+    with pytest.raises(BadData, match="lacks the decision or runs"):
+        decided_table(tmp_path, tmp_path / "results")
     assert "grpo 300 environment steps (100.0%), rewardflow 300 environment steps (100.0%)" in page
     assert played == looks
     assert raw.header["decision"].startswith(f"{verdict} after {looks[-1]} seeds")

@@ -249,6 +249,51 @@ def test_a_run_that_has_just_begun_is_not_judged_by_figures_that_it_lacks(folder
     assert found.not_judged["small_steps"] == "weights/step"
 
 
+def test_damaged_lines_and_values_count_as_not_recorded(folder: Path) -> None:
+    lines = (folder / "metrics.jsonl").read_text().splitlines()[:-1]
+    odd = [
+        "[1]",
+        '"step"',
+        '{"step": "3", "loss": 1}',
+        f'{{"step": 3, "grad_norm": {10**400}}}',
+        '{"step": 3, "lo',
+        "[",
+    ]
+    (folder / "metrics.jsonl").write_text("\n".join(['{"step": 0, "entropy": "high"}', *odd, *lines, '{"st']) + "\n")
+    assert [one.cause for one in explain(RunRecord.read(folder)).findings] == ["small_steps"]
+
+
+def test_damaged_results_and_settings_are_not_judged(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = yaml.safe_load((folder / "config.yaml").read_text())
+    (folder / "config.yaml").write_text(yaml.safe_dump({**settings, "temperature": "hot", "env_kwargs": "[red]none"}))
+    (folder / "summary.json").write_text('{"before": [NaN], "after": {"also_on": 3, "sampled": {"success": NaN}}}')
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('"}\n{"step": 4, "truncated": 1}\n' * 9)  # asks for the expert
+    monkeypatch.chdir(folder)
+    said = CliRunner().invoke(app, ["explain", ".", "--json"])
+    told = json.loads(said.stdout, parse_constant=pytest.fail)
+    assert [one["cause"] for one in told["findings"]] == ["small_steps"]
+    assert told["not_judged"]["temperature"].startswith("intact settings and results (ValueError: ")
+    assert CliRunner().invoke(app, ["explain", "."]).output.startswith(f"{folder.name}: ")
+
+
+def test_a_run_that_its_evaluation_shows_to_have_learnt_is_not_too_easy() -> None:
+    def found(after: float) -> float | None:
+        metrics = {"frac_reward_zero_std": [(1, 1.0)], "success": [(1, 0.97)]}
+        summary = {
+            "before": {"sampled": {"success": 0.9}},
+            "after": {"sampled": {"success": after}, "also_on": {"harder": {"success": 0.0}}},
+        }
+        return HARMS["too_easy"](RunRecord({}, summary, metrics))
+
+    assert (found(0.91), found(0.99)) == (1.0, 0.0)
+
+
+def test_a_run_without_a_summary_is_explained(folder: Path) -> None:
+    (folder / "summary.json").unlink()
+    assert [one.cause for one in explain(RunRecord.read(folder)).findings] == ["small_steps"]
+
+
 # ---------------------------------------------------------------- the table
 def test_every_cause_has_a_harm_and_every_planted_fault_a_cause(root: Path) -> None:
     names = [cause.name for cause in causes()]
