@@ -28,7 +28,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, stdev
@@ -69,8 +69,8 @@ class Mode:
     flow: Mapping[str, Any]
     rule: str = "plain"
     policies: int = 1
-    versions: int = 2
     models: int = 1
+    versions: int = 2
 
 
 MODES: dict[str, Mode] = {
@@ -274,9 +274,9 @@ T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 
 
 def interval(values: list[float]) -> str:
-    """Return the mean over seeds and the half-width of its 95 % interval, by Student's t."""
+    """Return the mean over seeds and the half-width of its 95 % interval, by Student's t; nothing without values."""
     if len(values) < 2:
-        return f"{mean(values):.2f}"
+        return "".join(f"{value:.2f}" for value in values)
     return f"{mean(values):.2f} ± {T[len(values) - 2] * stdev(values) / len(values) ** 0.5:.2f}"
 
 
@@ -319,7 +319,8 @@ def partial_table(found: list[dict[str, Any]], updates: int) -> None:
     by = {(one["mode"], one["seed"]): one for one in found}
     for name in PARTIAL:
         runs = [one for one in found if one["mode"] == name]
-        pairs = [(one, by[other, one["seed"]]) for one in runs if (other := name.removesuffix(", partial")) != name]
+        other = name.removesuffix(", partial")
+        pairs = [(one, by[other, one["seed"]]) for one in runs if other != name and (other, one["seed"]) in by]
         if runs:
             print(f"| {name} | {' | '.join(interval([of(one, kind) for one in runs]) for kind in kinds)} |")
         if pairs:
@@ -356,7 +357,7 @@ def main() -> None:
         chosen.output, chosen.updates, chosen.median, chosen.tests, chosen.groups, chosen.turns, chosen.workers,
         chosen.clone,
     )  # fmt: skip
-    with ThreadPoolExecutor(chosen.jobs) as pool:
+    with ProcessPoolExecutor(chosen.jobs) as pool:  # each knows the processor time of its own run only
         names = chosen.only or [*modes]
         if any(modes[name].models == 1 for name in names):
             list(pool.map(study.warm_start, range(chosen.seeds)))

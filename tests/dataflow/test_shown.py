@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -10,6 +11,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -95,6 +98,42 @@ def test_kills_of_everything_change_no_bit(root: Path, tmp_path: Path) -> None:
         assert run["kills"] == {"worker": 2, "trainer": 1, "manager": 1, "stall": 1}
         assert run["counts"]["expired"] > 0
         assert run["states"]["trained"] + run["states"]["used"] == 16 * 16
+
+
+def test_runs_of_a_study_side_by_side_have_core_seconds_of_their_own(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One run is idle until the other's process has worked and ended. A table needs no synchronous run."""
+    monkeypatch.syspath_prepend(root / "benchmarks")
+    import dataflow_study as study  # type: ignore[import-not-found]
+
+    assert all((mode.models > 1) == name.startswith("two models") for name, mode in study.MODES.items())
+    busy, done = "import time\nwhile time.process_time() < 0.3: pass", tmp_path / "done"
+
+    def play(_: Any, folder: Path, mode: Any, team: Any, seed: int, begin: Any) -> None:
+        if seed:
+            subprocess.run([sys.executable, "-S", "-c", busy], check=True)
+            done.touch()
+        while not done.exists():
+            time.sleep(0.01)
+
+    def cloned(*_: Any) -> None:  # it goes to another process by its name
+        pass
+
+    found = {"seconds": [1.0], "success": [0.5], "sample_size": 1.0, "tests": {}}
+    for name, value in (("_play", play), ("cloned", cloned), ("_test_team", lambda *_: {})):
+        monkeypatch.setattr(study.Study, name, value)
+    monkeypatch.setattr(study.Study, "_figures", lambda *_: found)
+    pool = partial(ProcessPoolExecutor, mp_context=multiprocessing.get_context("fork"))  # it has what is replaced above
+    monkeypatch.setattr(study, "ProcessPoolExecutor", pool)
+    options = ["--jobs", "2", "--seeds", "2", "--output", str(tmp_path), "--only", "two models, fixed, S = 4"]
+    monkeypatch.setattr(sys, "argv", ["dataflow_study.py", *options])
+    study.main()
+    spent = {
+        one["seed"]: one["core_seconds"] for one in map(json.loads, map(Path.read_text, tmp_path.glob("*/*.json")))
+    }
+    assert spent[0] < 0.2 < 0.3 <= spent[1]
+    assert "| two models, fixed, S = 4 | 1.00 ± 0.00 |  |" in capsys.readouterr().out
 
 
 @pytest.mark.nightly
