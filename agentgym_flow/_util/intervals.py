@@ -224,10 +224,13 @@ def _variance_of_mean(table: npt.NDArray[np.float64]) -> tuple[float, float]:
     # The maximum sets negative components to 0: without runs' it is the mean square of tasks, without tasks' that of
     # runs, and without both that of the residuals.
     total = max(squares[0] + squares[1] - squares[2], *squares)
+    variance = total
     if total == 0:
         return 0.0, 1
+    if total < 1e-150:  # its square is too small for a float
+        squares, total = squares / total, 1.0
     freedom = total**2 / (squares**2 / freedoms).sum()
-    return float(total / table.size), max(float(freedom), float(min(runs, tasks) - 1))
+    return float(variance / table.size), max(float(freedom), float(min(runs, tasks) - 1))
 
 
 @lru_cache(maxsize=1024)

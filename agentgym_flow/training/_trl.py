@@ -214,6 +214,7 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
         self.model.register_forward_pre_hook(positions_from_mask, with_kwargs=True)
         self._processes = processes or Processes(args.ddp_timeout)
         self._resumed: Path | None = None
+        self._scored: dict[str, torch.Tensor] = {}  # the micro-batch whose loss is computed
         self.add_callback(_StartCallback(self))
 
     @abstractmethod
@@ -278,6 +279,8 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _compare_with_sampling(self, logprobs: torch.Tensor) -> None:
         batch = self._scored
+        if not batch:
+            return
         there = (batch["completion_mask"] * batch["tool_mask"]) > 0
         with torch.no_grad():
             apart = (logprobs - batch["old_per_token_logps"]).abs()[there]

@@ -252,7 +252,7 @@ def test_workers_start_before_the_trainer_clones_and_share_out_its_environments(
     monkeypatch.setattr(run, "_replace_rollout", lambda *_: None)
     configs: Any = (None, None, SimpleNamespace(generator="transformers", num_envs=25))
     run.train(configs, FlowConfig(workers=2), "local", "policy", Console())
-    assert done[:4] == [13, ("start", 2), ("clone_behaviour",), ("evaluate", "before")]
+    assert done[:4] == [13, ("start", 2), ("clone_behaviour", None), ("evaluate", "before")]
     assert ("close",) in done
 
 

@@ -85,7 +85,7 @@ def test_the_published_shape_has_the_papers_settings(tmp_path: Path) -> None:
 
 
 def test_the_comparison_has_settings_for_it() -> None:
-    [setting] = read_settings(ENV)
+    setting, _ = read_settings(ENV)
     assert setting.num_generations == 8
     assert setting.lasting["env_kwargs"] == {"max_steps": 6}
     assert setting.lasting["template"] == "compact"
