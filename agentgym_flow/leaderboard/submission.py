@@ -59,7 +59,7 @@ MOST_BYTES: Mapping[str, int] = {
     SOURCE: 1 << 18,
     TRAINING: 1 << 14,
     WEIGHTS: 20 << 20,
-    MODEL_CONFIG: 1 << 14,
+    MODEL_CONFIG: 1 << 16,
 }
 """The files of a submission, and their largest sizes in bytes."""
 

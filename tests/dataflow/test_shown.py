@@ -132,7 +132,7 @@ def test_runs_of_a_study_side_by_side_have_core_seconds_of_their_own(
     spent = {
         one["seed"]: one["core_seconds"] for one in map(json.loads, map(Path.read_text, tmp_path.glob("*/*.json")))
     }
-    assert spent[0] < 0.2 < 0.3 <= spent[1]
+    assert 2 * spent[0] < spent[1]  # otherwise each would count the other
     assert "| two models, fixed, S = 4 | 1.00 ± 0.00 |  |" in capsys.readouterr().out
 
 

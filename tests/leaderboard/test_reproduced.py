@@ -30,7 +30,9 @@ from agentgym_flow.leaderboard.submission import (
     ABOUT,
     LOG,
     MODEL_CONFIG,
+    MOST_BYTES,
     README,
+    VOCABULARY,
     WEIGHTS,
     Folder,
     Submission,
@@ -204,6 +206,12 @@ def test_the_words_of_every_committed_entry_are_known() -> None:
         version, words = known_words(config, template)
         assert len(words) + len(SPECIAL) == config["vocab_size"], folder
         assert tuple(words) == version.vocabulary
+
+
+@pytest.mark.parametrize("name", ["Sokoban", "ALFWorld", "WebShop", "Search", "Canvas", "Problems"])
+def test_the_words_of_every_environment_fit_into_a_submission(name: str) -> None:
+    told = {**saved()[0], VOCABULARY: list(template_for(f"agentgym_flow/{name}-v0", "compact").vocabulary)}
+    assert len(json.dumps(told, indent=1)) < MOST_BYTES[MODEL_CONFIG]
 
 
 def again(folder: Path, tasks: int) -> tuple[Claims, SubmissionVerdict]:
