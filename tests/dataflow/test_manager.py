@@ -1091,6 +1091,8 @@ def test_newer_weights_are_checked_by_their_digests_and_void_ones_are_no_fault(t
     assert verdict(0, one, two) is CommitVerdict.LATE
     after = manager.status()["streams"]["s"]["counts"]
     assert after == {**before, "given_back": 1}, "which is no failed attempt"
+    commits[1] = played(manager.lease("w4", 1)[0])
+    assert verdict(1, one, two._replace(version=9)) is CommitVerdict.OTHER_WEIGHTS, "a version that never existed"
 
 
 def test_a_stream_without_the_setting_takes_no_newer_weights(clock: Clock) -> None:

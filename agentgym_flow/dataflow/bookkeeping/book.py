@@ -171,6 +171,8 @@ class Book:
             if version < entry.weights.get(policy, version + 1):
                 return CommitVerdict.OTHER_WEIGHTS
             versions = self.ledgers[stream].of(policy).versions
+            if version > versions.last:  # it never existed, and giving the episode back would invite it again
+                return CommitVerdict.OTHER_WEIGHTS
             published = versions.by_number.get(version)
             if published is None or version in versions.void:
                 verdict = CommitVerdict.LATE
