@@ -43,8 +43,7 @@ from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from agentgym_flow.episodes import Episode
-from agentgym_flow.training import group_source
-from agentgym_flow.training import trainer as trainer_module
+from agentgym_flow.training import group_source, minibatch
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.models import quiet
 from agentgym_flow.training.rows import Batch, collate
@@ -189,7 +188,7 @@ class Comparison:
             trainer, clock = make(), StepClock()
             trainer.add_callback(clock)
             trainer.remove_callback(PrinterCallback)
-            trimming = nullcontext() if trim else mock.patch.object(trainer_module, "trim_padding", as_it_is)
+            trimming = nullcontext() if trim else mock.patch.object(minibatch, "trim_padding", as_it_is)
             with mock.patch.object(group_source, "rollout", self.played), trimming:
                 trainer.train()
             self.arrived[name] = [parameter.detach() for parameter in trainer.model.parameters()]
@@ -212,7 +211,7 @@ class Comparison:
         for trainer in trainers.values():
             trainer.create_optimizer()
             trainer.current_gradient_accumulation_steps = 1
-        with mock.patch.object(trainer_module, "trim_padding", as_it_is):
+        with mock.patch.object(minibatch, "trim_padding", as_it_is):
             for number in range(rounds * self.settings["steps_per_generation"]):
                 for name, trainer in list(trainers.items())[:: 1 if number % 2 else -1]:
                     started = time.process_time()
