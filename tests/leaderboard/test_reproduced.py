@@ -210,7 +210,8 @@ def test_the_words_of_every_committed_entry_are_known() -> None:
 
 @pytest.mark.parametrize("name", ["Sokoban", "ALFWorld", "WebShop", "Search", "Canvas", "Problems"])
 def test_the_words_of_every_environment_fit_into_a_submission(name: str) -> None:
-    told = {**saved()[0], VOCABULARY: list(template_for(f"agentgym_flow/{name}-v0", "compact").vocabulary)}
+    template: Any = template_for(f"agentgym_flow/{name}-v0", "compact")
+    told = {**saved()[0], VOCABULARY: list(template.vocabulary)}
     assert len(json.dumps(told, indent=1)) < MOST_BYTES[MODEL_CONFIG]
 
 
