@@ -207,7 +207,7 @@ KINDS = ("lease", "arrivals")
 """The calls that wait."""
 
 QUICK = frozenset({"lease", "renew", "commit", "fail", "give_back", "beat"})
-"""The calls that a manager in this process answers at once, unless they wait: without weights or a wait for the disk."""
+"""The calls that a manager in this process answers at once, unless they wait: no weights, and no sync of the disk."""
 
 
 class Switchboard:
