@@ -166,7 +166,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def _metrics(path: Path) -> dict[str, list[tuple[int, float]]]:
-    """Return the metrics in a file, without damaged lines, as of a killed process, and values that are no numbers."""
+    """Return the metrics in a file, without damaged lines, as of a killed process, and values that are not numbers."""
     metrics: dict[str, list[tuple[int, float]]] = {}
     for line in path.read_text("utf-8", errors="replace").splitlines() if path.is_file() else ():
         try:

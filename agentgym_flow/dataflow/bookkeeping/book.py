@@ -162,7 +162,7 @@ class Book:
     def check_used(self, commit: Commit, entry: LedgerEntry) -> CommitVerdict | None:
         """Return why an episode is not accepted because of the weights that it went on with; None if it is.
 
-        It is late if a trainer has gone back behind them, which is no fault of the worker.
+        It is late if a trainer has gone back behind them, and the worker is not to blame.
         """
         stream, verdict = commit.held.stream, None
         if bool(commit.used) != self.setups[stream].get(PARTIAL, False):
@@ -181,7 +181,7 @@ class Book:
         return verdict
 
     def expire(self, now: float) -> None:
-        """End the leases of all streams that are no longer valid, and note this."""
+        """End the leases of all streams that have become invalid, and note this."""
         for stream, ledger in self.ledgers.items():
             for entry, why in ledger.expire(now):
                 self.note(stream, "fail", entry.slot.id, entry.attempt, entry.reason, why)
