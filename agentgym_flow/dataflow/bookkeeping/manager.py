@@ -410,10 +410,8 @@ class Manager:
         if commit.digests != ledger.digests(entry):
             return CommitVerdict.OTHER_WEIGHTS, "it was played with other weights than its lease names"
         if (verdict := self._book.check_used(commit, entry)) is not None:
-            return (
-                verdict,
-                "it was played with weights that were not published, or with older ones than its lease names",
-            )
+            why = "it was played with weights that were not published, or with older ones than its lease names"
+            return verdict, why
         if size > LONGEST:
             return CommitVerdict.TOO_LONG, f"its episode has {size:,} bytes, and at most {LONGEST:,} are accepted"
         unused = sum(one.slots.unused[entry.worker] for one in self._book.ledgers.values())
