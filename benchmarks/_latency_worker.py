@@ -25,7 +25,7 @@ from typing import Any
 from agentgym_flow.cli.dataflow import follow_trainer
 from agentgym_flow.dataflow import rollout
 from agentgym_flow.dataflow.network.client import HttpFlow, read_token
-from agentgym_flow.dataflow.records import Commit, CommitVerdict, Flow
+from agentgym_flow.dataflow.records import Commit, CommitVerdict, Exchanged, Flow
 from agentgym_flow.dataflow.rollout import RolloutService, _EpisodePolicies, _Playing
 from agentgym_flow.errors import FlowDown
 from agentgym_flow.policies import PolicyInput, PolicyOutput
@@ -167,12 +167,17 @@ class ForgingFlow(HttpFlow):
         sent, kinds = [], []
         for one in commits:
             forge = self._chance.choice(FORGERIES) if self._chance.random() < self._share else None
-            sent.append(one if forge is None else one._replace(payload=forged(one.payload, forge)))
+            sent.append(one if forge is None else one._replace(payload=forged(one.payload.decode(), forge).encode()))
             kinds.append("honest" if forge is None else forge.__name__[1:])
         verdicts = super().commit(worker, sent)
         self._taken.update(kind for kind, it in zip(kinds, verdicts, strict=True) if it == CommitVerdict.ACCEPTED)
         self._report.write_text(json.dumps(self._taken), "utf-8")
         return verdicts
+
+    def exchange(self, worker: str, commits: list[Commit], *others: Any, **more: Any) -> Exchanged:
+        """Commit as `commit`, and lease."""
+        verdicts = self.commit(worker, commits)
+        return super().exchange(worker, [], *others, **more)._replace(verdicts=verdicts)
 
 
 def forged(payload: str, forge: Callable[[Row, list[list[Any]]], None]) -> str:

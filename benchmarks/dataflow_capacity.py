@@ -31,9 +31,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal
 from agentgym_flow.dataflow.bookkeeping.manager import JOURNAL, Manager
@@ -105,9 +106,10 @@ ENGINES: dict[str, Callable[[Path], AbstractContextManager[Served]]] = {
 """The contexts that yield a new manager; all but the first have a journal."""
 
 
-def commit_of(lease: Lease, payload: str) -> Commit:
-    """Return the commit of a worker."""
-    return Commit(LeaseKey(lease.stream, lease.slot.id, lease.attempt), payload, lease.digests)
+def commits_of(leases: Sequence[Lease], payload: str) -> list[Commit]:
+    """Return the commits of a worker. Earlier versions of the package sent episodes as texts."""
+    sent: Any = payload.encode() if hasattr(Flow, "exchange") else payload
+    return [Commit(LeaseKey(one.stream, one.slot.id, one.attempt), sent, one.digests) for one in leases]
 
 
 def opened(flow: Flow) -> Claim:
@@ -127,12 +129,24 @@ def run_batch(flow: Flow, claim: Claim, batch: int, after: int, per_call: int, p
     """Process the slots of a batch until they are acknowledged; return the number of the last commit."""
     flow.publish(claim, batch, batch, MESSAGE)
     flow.admit(claim, [Slot(batch, place // GROUP, place % GROUP, 0, place) for place in range(BATCH)])
-    while leases := flow.lease("worker", per_call):
-        flow.commit("worker", [commit_of(lease, payload) for lease in leases])
+    play(flow, per_call, payload)
     arrivals = flow.arrivals(claim, after)
     assert len(arrivals) == BATCH
     assert not flow.ack(claim, batch, [one.played for one in arrivals], [])
     return arrivals[-1].number
+
+
+def play(flow: Flow, per_call: int, payload: str) -> None:
+    """Commit an episode for each slot, as a worker: with one call for old and new leases, if there is such a call."""
+    leases = flow.lease("worker", per_call)
+    exchange = getattr(flow, "exchange", None)
+    while leases:
+        commits = commits_of(leases, payload)
+        if exchange is None:
+            flow.commit("worker", commits)
+            leases = flow.lease("worker", per_call)
+        else:
+            leases = exchange("worker", commits, [], per_call).leases
 
 
 def grow(engine: str, levels: list[int], per_call: int, payload: str) -> Iterator[str]:

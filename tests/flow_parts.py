@@ -62,7 +62,7 @@ def held(lease: Lease) -> LeaseKey:
 
 
 def commit_of(lease: Lease, payload: str) -> Commit:
-    return Commit(held(lease), payload, lease.digests)
+    return Commit(held(lease), payload.encode("utf-8", "surrogatepass"), lease.digests)
 
 
 def played(lease: Lease) -> Commit:

@@ -114,14 +114,14 @@ class Commit(NamedTuple):
 
     Attributes:
         held: the lease.
-        payload: the episode, see `agentgym_flow.dataflow.wire`, of at most `LONGEST` bytes in UTF-8.
+        payload: the episode, see `agentgym_flow.dataflow.wire`, of at most `LONGEST` bytes.
         digests: for each policy, the SHA-256 of the weights of the lease.
         used: the weights of all turns, if the stream lets episodes go on with newer weights (`partial_rollouts`); empty
             if those of the lease played all turns.
     """
 
     held: LeaseKey
-    payload: str
+    payload: bytes
     digests: dict[str, str]
     used: tuple[UsedWeights, ...] = ()
 
@@ -140,6 +140,13 @@ class CommitVerdict(StrEnum):
     """It has more than `LONGEST` bytes, so it will be played again."""
     OVER_QUOTA = "over_quota"
     """The worker has committed too much that was not used yet, so another one will play it."""
+
+
+class Exchanged(NamedTuple):
+    """What a worker gets for its episodes: the verdict on each, and new leases."""
+
+    verdicts: list[CommitVerdict]
+    leases: list[Lease]
 
 
 class Arrival(NamedTuple):
@@ -161,7 +168,7 @@ class Arrival(NamedTuple):
     attempt: int
     steps: dict[str, int]
     updates: dict[str, int]
-    payload: str
+    payload: bytes
     reason: str = ""
     used: tuple[tuple[str, int, int], ...] = ()
 
@@ -215,6 +222,16 @@ class Flow(Protocol):
     def commit(self, worker: str, commits: list[Commit]) -> list[CommitVerdict]:
         """Commit episodes; return the verdict on each."""
 
+    def exchange(
+        self, worker: str, commits: list[Commit], held: list[LeaseKey], count: int, wait: Seconds = 0.0
+    ) -> Exchanged:
+        """Commit episodes as `commit`, then return up to `count` leases as `lease`; one call instead of two.
+
+        `held` has all other leases that the worker knows of. Those that the manager has given to it, and that are
+        neither there nor committed now, are returned first: an earlier answer was lost. No two workers may have the
+        same name. Raises as `lease`, also after it has committed the episodes.
+        """
+
     def fail(self, worker: str, held: LeaseKey, reason: str) -> None:
         """Give a lease back because its episode cannot be played here; another worker will try."""
 
@@ -225,6 +242,12 @@ class Flow(Protocol):
         """Return weights as a message of `dataflow.weights`, relative to version `have` if possible.
 
         Raises `BadData` if they were deleted.
+        """
+
+    def newest(self) -> dict[str, dict[str, tuple[int, str]]]:
+        """Return version and digest of the newest weights of the policies of each stream that has some of all.
+
+        Partial rollouts go on with them.
         """
 
     def loaded(self, worker: str, policy: str, version: int, seconds: Seconds) -> None:

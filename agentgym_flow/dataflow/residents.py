@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 
 from agentgym_flow.dataflow.records import Flow
-from agentgym_flow.dataflow.stage import load_state, state_to_send
+from agentgym_flow.dataflow.stage import Actor, load_state, state_to_send
 from agentgym_flow.dataflow.weights import apply, header
-from agentgym_flow.errors import AgentGymFlowError, BadData, UpdateFailed
+from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, UnknownName, UpdateFailed
+from agentgym_flow.generation import has_adapter
+from agentgym_flow.training.config import SERVERS, TRANSFORMERS
 from agentgym_flow.training.policy import AsyncModelPolicy
+
+Generators = str | Mapping[str, str] | None
+"""What runs a worker's models, as the setting of training, or by the name of the policy; None: what the run says."""
 
 
 @dataclass
@@ -216,3 +221,46 @@ class Residents:
     def _tell(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+def check_generators(generators: Generators, needed: Iterable[str], known: Collection[str]) -> None:
+    """Raise `UnknownName` if a generator is for none of the known policies, and one that is needed has none.
+
+    Other names may be those of a run that has not begun yet.
+    """
+    given = generators if isinstance(generators, Mapping) else {}
+    unknown = sorted(given.keys() - known)
+    if unknown and not given.keys() >= {*needed}:
+        raise UnknownName.among(unknown[0], sorted(known), "Give --generator POLICY=URL with the name of a policy.")
+
+
+def backends_of(name: str, actor: Actor, generators: Generators, versions: int, *, alone: bool) -> list[str]:
+    """Return what runs the models of a policy, for each version that there is room for.
+
+    Args:
+        name: of the policy.
+        actor: the same.
+        generators: those of the worker.
+        versions: the most versions.
+        alone: whether no other policy acts in the stream.
+
+    Raises `BadSetting` if a generator does not suit the run.
+    """
+    of_run, own = actor.args.generator, generators
+    if isinstance(own, Mapping):
+        own = own.get(name)
+    elif own is not None and own.startswith(SERVERS) and not alone:
+        raise BadSetting(
+            f"each policy of this stream needs servers of its own: give --generator {name}=URL, and one for each "
+            "of the others"
+        )
+    chosen = of_run if own is None else own
+    if of_run == TRANSFORMERS != chosen:
+        raise BadSetting(
+            f"this worker has the generator {chosen}, and the run's trainer expects log-probabilities of "
+            "Transformers: start the run with --generator vllm"
+        )
+    if chosen.startswith(SERVERS) and not has_adapter(actor.model):  # a server has one version at a time
+        urls = chosen.split(",")
+        return [",".join(urls[number::versions]) for number in range(min(versions, len(urls)))]
+    return [chosen] * versions

@@ -21,28 +21,25 @@ from typing import Any
 
 from agentgym_flow.core import check_positive
 from agentgym_flow.dataflow.records import Commit, Flow, Lease, UsedWeights, stage_digest
-from agentgym_flow.dataflow.residents import Residents
+from agentgym_flow.dataflow.residents import Generators, Residents, backends_of, check_generators
 from agentgym_flow.dataflow.stage import Actor, Stage, stage_of
 from agentgym_flow.dataflow.wire import encode
 from agentgym_flow.errors import (
     AgentGymFlowError,
     BadData,
-    BadSetting,
     FlowDown,
     RunsFinished,
     ServerDown,
     UpdateFailed,
 )
-from agentgym_flow.generation import has_adapter
 from agentgym_flow.generation.vllm_server import VLLMServers
 from agentgym_flow.play import PoolSlot, SharedRequests, run, take_turn
 from agentgym_flow.play.groups import ERROR, EnvPool, EpisodeSpec
 from agentgym_flow.policies import PolicyInput, PolicyOutput
-from agentgym_flow.training.config import SERVERS, TRANSFORMERS
 from agentgym_flow.training.policy import AsyncModelPolicy
 
 MOST_AT_ONCE = 1 << 23
-"""Characters of episodes after which a commit takes no further ones."""
+"""Bytes of episodes after which a commit takes no further ones."""
 
 WAIT = 0.5
 """Seconds that one call waits for leases, or that a worker waits for servers of models that fail."""
@@ -205,16 +202,15 @@ class RolloutService:
         num_envs: int = 16,
         versions: int = 2,
         stay: bool = False,
-        generator: str | Mapping[str, str] | None = None,
+        generator: Generators = None,
         deadline: float = 600.0,
     ) -> None:
-        self.name, self.stay = name, stay
+        self.name, self.stay, self._flow = name, stay, flow
         self._generator, self._deadline = generator, deadline
         self._failing: float | None = None  # since when servers of models have failed
         self._pause_until = 0.0
         self._folders = itertools.count()
         self.episodes = 0
-        self._flow = flow
         self._num_envs = check_positive("num_envs", num_envs)
         self._versions = check_positive("versions", versions)
         self._players: dict[str, _EpisodePlayer] = {}  # by stream
@@ -245,9 +241,9 @@ class RolloutService:
 
     # ---------------------------------------------------------------- leases
     async def _run(self) -> None:
-        self._done: asyncio.Queue[tuple[_Playing, str]] = asyncio.Queue()
+        self._done: asyncio.Queue[tuple[_Playing, bytes]] = asyncio.Queue()
         self._free = asyncio.Event()
-        self._staging = asyncio.Lock()
+        self._staging, self._asking = asyncio.Lock(), asyncio.Lock()
         self._requests = SharedRequests()
         left = threading.Event()
         # In a thread, because a long forward pass blocks the event loop and leases must not expire meanwhile.
@@ -267,56 +263,53 @@ class RolloutService:
                 await player.close()
 
     async def _play_all(self, tasks: asyncio.TaskGroup) -> None:
-        running = {tasks.create_task(self._commit())}
+        self._running, self._tasks = {tasks.create_task(self._commit())}, tasks
         try:
             while not self._stopping:
-                for lease in await self._leases():
-                    self._newest[lease.stream] = _weights_of(lease)
-                    playing = _Playing(lease)
-                    self._playing[id(playing)] = playing
-                    task = tasks.create_task(self._play(playing))
-                    running.add(task)
-                    task.add_done_callback(running.discard)
+                if len(self._playing) >= self._num_envs:
+                    self._free.clear()
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._free.wait(), WAIT)
+                if (pause := self._pause_until - time.monotonic()) > 0:
+                    await asyncio.sleep(pause)
+                async with self._asking:  # with a short wait, because episodes may end and make room for more
+                    await self._exchange([], self._num_envs - len(self._playing), WAIT)
         finally:
-            for task in running:
+            for task in self._running:
                 task.cancel()
 
-    async def _leases(self) -> list[Lease]:
-        if len(self._playing) >= self._num_envs:
-            self._free.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._free.wait(), WAIT)
-        if (pause := self._pause_until - time.monotonic()) > 0:
-            await asyncio.sleep(pause)
-        free = self._num_envs - len(self._playing)
-        if free < 1 or self._stopping:
-            return []
-        try:  # with a short wait, because episodes may end and make room for more
-            return await asyncio.to_thread(self._flow.lease, self.name, free, WAIT)
+    async def _exchange(self, commits: list[Commit], free: int, wait: float) -> None:
+        """Commit episodes, and play new ones in the places that are then free."""
+        if free < 1 or self._stopping or time.monotonic() < self._pause_until:
+            await asyncio.to_thread(self._flow.commit, self.name, commits) if commits else None
+            return
+        known = {playing.lease.held for playing in self._playing.values()}
+        held = [*known.difference(commit.held for commit in commits)]
+        try:
+            found = await asyncio.to_thread(self._flow.exchange, self.name, commits, held, free, wait)
         except RunsFinished:
             if self.stay:
                 await asyncio.sleep(WAIT)
             else:
                 self.stop()
-            return []
+            return
+        for lease in found.leases:
+            self._newest[lease.stream] = _weights_of(lease)
+            playing = _Playing(lease)
+            self._playing[id(playing)] = playing
+            task = self._tasks.create_task(self._play(playing))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
 
     def _renew(self, left: threading.Event, loop: asyncio.AbstractEventLoop) -> None:
         while not left.wait(min((one.lease.seconds for one in list(self._playing.values())), default=3.0) / 3):
             held = {playing.lease.held: playing for playing in list(self._playing.values())}
-            with suppress(
-                AgentGymFlowError, RuntimeError
-            ):  # the next lease or commit will raise it; the loop has ended
+            # The next call for leases will raise it; or the loop has ended.
+            with suppress(AgentGymFlowError, RuntimeError):
                 for ended in self._flow.renew(self.name, list(held)):
                     loop.call_soon_threadsafe(held[ended].end)
                 if any(player.stage.partial for player in list(self._players.values())):
-                    self._hear(self._flow.status()["streams"])
-
-    def _hear(self, streams: Mapping[str, Any]) -> None:
-        """Note the newest weights of all streams: new leases name them too, but all places may be full for long."""
-        for stream, figures in streams.items():
-            newest = {name: one["newest"] for name, one in figures["policies"].items()}
-            if stream in self._newest and all(newest.values()):
-                self._newest[stream] = {name: (one["version"], one["digest"]) for name, one in newest.items()}
+                    self._newest.update(self._flow.newest())  # leases name them too, but all places may be full
 
     async def _commit(self) -> None:
         while True:
@@ -324,7 +317,11 @@ class RolloutService:
             while not self._done.empty() and sum(len(payload) for _, payload in done) < MOST_AT_ONCE:
                 done.append(self._done.get_nowait())
             commits = [Commit(one.lease.held, payload, one.lease.digests, one.used) for one, payload in done]
-            await asyncio.to_thread(self._flow.commit, self.name, commits)
+            if self._asking.locked():  # a call waits for leases
+                await asyncio.to_thread(self._flow.commit, self.name, commits)
+            else:
+                async with self._asking:
+                    await self._exchange(commits, self._num_envs - len(self._playing) + len(done), 0.0)
             for playing, _ in done:
                 self._forget(playing)
             self.episodes += len(done)
@@ -377,7 +374,8 @@ class RolloutService:
                 await player.close()
         if reason is None:
             stage, episode = player.stage, slot.policy_input.episode
-            await self._done.put((playing, encode(episode, report=stage.keep is not None, versions=stage.partial)))
+            payload = encode(episode, report=stage.keep is not None, versions=stage.partial)
+            await self._done.put((playing, payload.encode("ascii")))
         return reason
 
     async def _play_episode(self, playing: _Playing, player: _EpisodePlayer, slot: PoolSlot) -> str | None:
@@ -411,10 +409,12 @@ class RolloutService:
             known = self._players.get(lease.stream)
             if known is not None and known.digest == lease.stage:
                 return known
-            setup = (await asyncio.to_thread(self._flow.describe)).get(lease.stream)
+            setups = await asyncio.to_thread(self._flow.describe)
+            setup = setups.get(lease.stream)
             if setup is None or stage_digest(setup) != lease.stage:
                 return None
             stage = await asyncio.to_thread(stage_of, setup)
+            check_generators(self._generator, stage.actors, {name for one in setups.values() for name in one["policies"]})
             residents = {
                 name: Residents(self._flow, name, self._makers(name, one, len(stage.actors) == 1), self.name)
                 for name, one in stage.actors.items()
@@ -427,23 +427,6 @@ class RolloutService:
 
     def _makers(self, name: str, actor: Actor, alone: bool) -> list[Callable[[], AsyncModelPolicy]]:
         """Return what makes the models of a policy, one for each version that there is room for."""
-        of_run, own = actor.args.generator, self._generator
-        if isinstance(own, Mapping):
-            own = own.get(name)
-        elif own is not None and own.startswith(SERVERS) and not alone:
-            raise BadSetting(
-                f"each policy of this stream needs servers of its own: give --generator {name}=URL, and one for each "
-                "of the others"
-            )
-        chosen = of_run if own is None else own
-        if of_run == TRANSFORMERS != chosen:
-            raise BadSetting(
-                f"this worker has the generator {chosen}, and the run's trainer expects log-probabilities of "
-                "Transformers: start the run with --generator vllm"
-            )
-        backends = [chosen] * self._versions
-        if chosen.startswith(SERVERS) and not has_adapter(actor.model):  # a server has one version at a time
-            urls = chosen.split(",")
-            backends = [",".join(urls[number :: self._versions]) for number in range(min(self._versions, len(urls)))]
+        backends = backends_of(name, actor, self._generator, self._versions, alone=alone)
         acts_as = None if alone else name
         return [partial(actor.policy, one, self._folder / str(next(self._folders)), acts_as) for one in backends]

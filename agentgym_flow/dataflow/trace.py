@@ -121,12 +121,15 @@ class TracedFlow(RemoteFlow):
     def __init__(self, flow: Flow, writer: TraceWriter, every: float = 1.0) -> None:
         super().__init__("the manager", deadline=0.0)  # its clients repeat calls
         self._flow, self._writer, self._every = flow, writer, every
-        self.is_remote = getattr(flow, "is_remote", False)
+        self.lock = getattr(flow, "lock", None)  # of a manager in this process
         # For each policy and episode not used yet, the update that played it, and when it has arrived.
         self._updates: dict[tuple[str, Attempt], tuple[int, float]] = {}
         self._looked = -every
 
     def _attempt(self, name: str, arguments: dict[str, Any]) -> Any:
+        if name == "exchange" and arguments["commits"]:  # the trace has them even if an error follows
+            verdicts = self.commit(arguments["worker"], arguments["commits"])
+            return self.exchange(**{**arguments, "commits": []})._replace(verdicts=verdicts)
         began = self._writer.now()
         answer = getattr(self._flow, name)(**arguments)
         with needing_space():
@@ -134,7 +137,7 @@ class TracedFlow(RemoteFlow):
                 self._note_of_trainer(name, answer, **arguments)
             else:
                 self._note_of_worker(name, answer, began, **arguments)
-            if name in ("lease", "commit", "ack"):
+            if name in ("lease", "exchange", "commit", "ack"):
                 self._look()
         return answer
 
@@ -150,9 +153,10 @@ class TracedFlow(RemoteFlow):
                 self._writer.write("idle", policy=policy, totals=times)
 
     def _note_of_worker(self, name: str, answer: Any, began: float, **given: Any) -> None:
-        if name == "lease":
-            for stream, slots in _by_stream([lease.held for lease in answer]).items():
-                weights = [lease.weights for lease in answer if lease.stream == stream]
+        if name in ("lease", "exchange"):
+            leases = answer if name == "lease" else answer.leases
+            for stream, slots in _by_stream([lease.held for lease in leases]).items():
+                weights = [lease.weights for lease in leases if lease.stream == stream]
                 self._writer.write("lease", worker=given["worker"], stream=stream, slots=slots, weights=weights)
         elif name == "commit":
             held = [commit.held for commit in given["commits"]]

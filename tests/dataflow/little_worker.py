@@ -17,7 +17,7 @@ def held(lease: Lease) -> LeaseKey:
 
 
 def played(lease: Lease) -> Commit:
-    return Commit(held(lease), f"{lease.slot} with {lease.weights} \u2028 \N{SNOWMAN}", lease.digests)
+    return Commit(held(lease), f"{lease.slot} with {lease.weights} \N{SNOWMAN}".encode(), lease.digests)
 
 
 class LittleWorker:

@@ -129,7 +129,7 @@ def test_arguments_are_read_or_refused(name: str, values: Any) -> None:
 
 
 @pytest.mark.parametrize("token", ["Bearer wrong", "Bearer", "Basic " + TOKEN, "", None, "Bearer \xe9"])
-@pytest.mark.parametrize("path", ["/v2/status", "/v2/nothing"])
+@pytest.mark.parametrize("path", ["/v3/status", "/v3/nothing"])
 def test_a_wrong_token_learns_nothing(refusing: Served, token: str | None, path: str) -> None:
     status, answer = refusing.ask(path, Authorization=token)
     assert (status, answer["message"]) == (401, "the token is missing or wrong")
@@ -172,8 +172,8 @@ def test_a_wrong_token_is_named_by_the_client_at_once(served: Served) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/v2", "/v2/", "/v2/status/", "/v1/status", "/v2/../v2/status", "/v2/%73tatus/x", "/v2/_stream", "/v2/close",
-     "/v2/__init__", "//v2/status", "/v2/status%00", "/etc/passwd", "/v2/Manager.status"],
+    ["/", "/v3", "/v3/", "/v3/status/", "/v2/status", "/v3/../v3/status", "/v3/%73tatus/x", "/v3/_stream", "/v3/close",
+     "/v3/__init__", "//v3/status", "/v3/status%00", "/etc/passwd", "/v3/Manager.status"],
 )  # fmt: skip
 def test_other_paths_are_not_there(refusing: Served, path: str) -> None:
     assert refusing.ask(path)[0] == 404
@@ -181,7 +181,7 @@ def test_other_paths_are_not_there(refusing: Served, path: str) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "BREW"])
 def test_calls_are_posted(refusing: Served, method: str) -> None:
-    assert refusing.ask("/v2/status", method=method)[0] == 405
+    assert refusing.ask("/v3/status", method=method)[0] == 405
 
 
 @pytest.mark.parametrize(
@@ -215,11 +215,11 @@ def test_calls_are_posted(refusing: Served, method: str) -> None:
     ],
 )
 def test_garbage_is_refused_with_a_sentence(refusing: Served, path: str, body: Any) -> None:
-    status, answer = refusing.ask(f"/v2/{path}", body if isinstance(body, bytes) else network.dumped(body))
+    status, answer = refusing.ask(f"/v3/{path}", body if isinstance(body, bytes) else network.dumped(body))
     assert status == 400
     assert answer["message"]
     assert "Traceback" not in answer["message"]
-    assert refusing.ask("/v2/status")[0] == 200
+    assert refusing.ask("/v3/status")[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -235,12 +235,12 @@ def test_garbage_is_refused_with_a_sentence(refusing: Served, path: str, body: A
     ],
 )
 def test_what_the_manager_refuses_has_a_name(refusing: Served, path: str, arguments: dict[str, Any]) -> None:
-    status, answer = refusing.ask(f"/v2/{path}", network.dumped(arguments))
+    status, answer = refusing.ask(f"/v3/{path}", network.dumped(arguments))
     assert (status, answer["error"] in network.ERRORS) == (422, True)
 
 
 def test_bodies_are_bounded(served: Served) -> None:
-    status, answer = served.ask("/v2/lease", b"x", Content_Length=str(network.SMALL_BODY + 1))
+    status, answer = served.ask("/v3/lease", b"x", Content_Length=str(network.SMALL_BODY + 1))
     assert status == 413
     assert "1,048,576 bytes" in answer["message"]
 
@@ -248,7 +248,7 @@ def test_bodies_are_bounded(served: Served) -> None:
 def test_a_body_without_a_length_is_bounded_as_well(served: Served) -> None:
     with socket.create_connection(("127.0.0.1", served.port), timeout=20) as client:
         head = (
-            f"POST /v2/lease HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nTransfer-Encoding: chunked\r\n\r\n"
+            f"POST /v3/lease HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nTransfer-Encoding: chunked\r\n\r\n"
         )
         client.sendall(head.encode())
         chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
@@ -258,13 +258,13 @@ def test_a_body_without_a_length_is_bounded_as_well(served: Served) -> None:
 
 
 def test_a_damaged_request_is_refused(served: Served) -> None:
-    status, answer = served.ask("/v2/status", EMPTY, Content_Digest=network.digest_of(b"{}"))
+    status, answer = served.ask("/v3/status", EMPTY, Content_Digest=network.digest_of(b"{}"))
     assert (status, answer["error"]) == (400, "Corrupted")
-    assert served.ask("/v2/status", Content_Digest=None)[0] == 400
+    assert served.ask("/v3/status", Content_Digest=None)[0] == 400
 
 
 def test_slow_bodies_keep_nobody_waiting(served: Served) -> None:
-    head = f"POST /v2/status HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 100\r\n\r\n{{"
+    head = f"POST /v3/status HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 100\r\n\r\n{{"
     slow = [socket.create_connection(("127.0.0.1", served.port), timeout=20) for _ in range(50)]
     try:
         for one in slow:
@@ -277,7 +277,7 @@ def test_slow_bodies_keep_nobody_waiting(served: Served) -> None:
 
 def test_nothing_is_read_of_who_has_no_token(served: Served) -> None:
     with socket.create_connection(("127.0.0.1", served.port), timeout=20) as client:
-        client.sendall(b"POST /v2/publish HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
+        client.sendall(b"POST /v3/publish HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
         assert client.recv(4096).startswith(b"HTTP/1.1 401")
 
 
@@ -286,7 +286,7 @@ def test_a_defect_of_the_manager_shows_no_details(served: Served, monkeypatch: p
         raise RuntimeError("secret detail")
 
     monkeypatch.setattr(served.manager, "status", fail)
-    assert served.ask("/v2/status") == (500, {"error": "Failed", "message": "RuntimeError"})
+    assert served.ask("/v3/status") == (500, {"error": "Failed", "message": "RuntimeError"})
     served.flow.deadline = 0.3
     with pytest.raises(FlowDown, match=r"gave no answer for 0\.3 seconds \(HTTP 500\)"):
         served.flow.status()
@@ -295,7 +295,7 @@ def test_a_defect_of_the_manager_shows_no_details(served: Served, monkeypatch: p
 def test_a_manager_of_another_version_is_named_at_once(served: Served) -> None:
     """Refusals are JSON in every version, so each side understands the other's."""
     with pytest.raises(BadSetting, match=r"HTTP 404: there is no such call; is this another version of agentgym_flow"):
-        served.flow._answer(network.CALLS["status"], "/v1/status", EMPTY, 5.0)
+        served.flow._answer(network.CALLS["status"], "/v2/status", EMPTY, 5.0)
     assert json.loads(network.refusal("NotFound", "\ud800")) == {"error": "NotFound", "message": "\ud800"}
 
 
@@ -359,7 +359,7 @@ def test_leases_of_a_worker_that_has_gone_are_given_back(served: Served) -> None
     body = network.dumped({"worker": "gone", "count": 4, "wait": 20})
     connection = http.client.HTTPConnection("127.0.0.1", served.port)
     headers = {"Authorization": f"Bearer {TOKEN}", "Content-Digest": network.digest_of(body)}
-    connection.request("POST", "/v2/lease", body, headers)
+    connection.request("POST", "/v3/lease", body, headers)
     while "gone" not in served.flow.status()["workers"]:
         time.sleep(0.01)
     connection.close()
@@ -503,10 +503,10 @@ def test_a_worker_that_commits_too_much_is_answered_and_counted(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, limit in (("LONGEST", 70_000), ("QUOTA", 100_000)):
-        monkeypatch.setattr(f"agentgym_flow.dataflow.bookkeeping.manager.{name}", limit)
+        monkeypatch.setattr(f"agentgym_flow.dataflow.bookkeeping.book.{name}", limit)
     opened(served.flow)
     both = zip(served.flow.lease("w", 3), (60_000, 60_000, 80_000), strict=True)
-    commits = [played(lease)._replace(payload="x" * size) for lease, size in both]
+    commits = [played(lease)._replace(payload=b"x" * size) for lease, size in both]
     assert served.flow.commit("w", commits) == ["accepted", "over_quota", "too_long"]
     figures = served.flow.status()["workers"]["w"]
     assert {name: figures[name] for name in ("accepted", "failed", "unused")} == {
@@ -517,7 +517,7 @@ def test_a_worker_that_commits_too_much_is_answered_and_counted(
 
 
 def test_a_commit_of_an_unknown_stream_is_late(served: Served) -> None:
-    assert served.flow.commit("w", [Commit(LeaseKey("none", (0, 0, 0), 1), "x", {})]) == [CommitVerdict.LATE]
+    assert served.flow.commit("w", [Commit(LeaseKey("none", (0, 0, 0), 1), b"x", {})]) == [CommitVerdict.LATE]
 
 
 def test_the_text_of_any_error_can_be_a_reason(served: Served) -> None:

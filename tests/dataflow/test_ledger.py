@@ -104,7 +104,7 @@ class Trainer:
         for arrival in manager.arrivals(self.claim, max([0, *(one.number for one in self.inbox.values())])):
             self.inbox[arrival.slot.id] = arrival
         for slot, arrival in list(self.inbox.items()):
-            if arrival.payload.startswith(FORGED):
+            if arrival.payload.startswith(FORGED.encode()):
                 manager.reject(self.claim, arrival.played, "forged")
                 del self.inbox[slot]
 
@@ -124,7 +124,7 @@ class Trainer:
             del self.inbox[attempt.slot]
         if void:
             return False
-        self.batches.append({one.slot.id: one.payload for one in there})
+        self.batches.append({one.slot.id: one.payload.decode() for one in there})
         self.history.append(trained(self.history[-1], self.batches[-1]))
         self.dropped += len(drops)
         return True

@@ -102,14 +102,14 @@ def test_a_batch_goes_from_trainer_to_workers_and_back(clock: Clock) -> None:
     assert status["workers"] == {"w": {"silent": 0.0, "accepted": 4, "repeated": 1}}
 
 
-def test_any_text_can_be_an_episode(clock: Clock, tmp_path: Path) -> None:
+def test_any_bytes_can_be_an_episode(clock: Clock, tmp_path: Path) -> None:
     manager = make_manager(clock, journal=ManagerJournal(tmp_path / "journal"))
     a = opened(manager, "s", "a", 0, SETUP)
     manager.publish(a, 0, 0, b"")
     manager.admit(a, slots(0))
     texts = ["", "\ud800", "\0", "é" * 100]
     manager.commit("\udfff", [commit_of(lease, text) for lease, text in zip(manager.lease("w", 4), texts, strict=True)])
-    assert [one.payload for one in manager.arrivals(a, 0)] == texts
+    assert [one.payload.decode("utf-8", "surrogatepass") for one in manager.arrivals(a, 0)] == texts
 
 
 def test_a_rejected_episode_is_played_again(clock: Clock) -> None:
@@ -385,7 +385,7 @@ def test_a_slot_that_cannot_be_played_is_lost_in_the_end(clock: Clock) -> None:
     for _ in range(2):
         manager.fail("w", held(manager.lease("w", 1)[0]), "the game crashed")
     [lost] = manager.arrivals(a, 0)
-    assert (lost.payload, lost.reason) == ("", "the game crashed")
+    assert (lost.payload, lost.reason) == (b"", "the game crashed")
     manager.reject(a, lost.played, "there is nothing")
     with pytest.raises(BadSetting, match="lost"):
         manager.ack(a, 0, [lost.played], [])
@@ -752,7 +752,7 @@ def test_a_new_manager_cannot_continue_a_run(clock: Clock) -> None:
 
 # -------------------------------------------------------------------- large episodes
 def test_an_episode_that_is_too_long_is_not_kept(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentgym_flow.dataflow.bookkeeping.manager.LONGEST", 1000)
+    monkeypatch.setattr("agentgym_flow.dataflow.bookkeeping.book.LONGEST", 1000)
     manager = make_manager(clock, journal=ManagerJournal(tmp_path / "journal"))
     a = opened(manager, "s", "a", 0, {**SETUP, "max_attempts": 2})
     manager.publish(a, 0, 0, b"")
@@ -762,7 +762,7 @@ def test_an_episode_that_is_too_long_is_not_kept(tmp_path: Path, clock: Clock, m
         assert manager.commit("w", [commit_of(lease, text)]) == ["too_long"]
     assert manager.commit("w", [commit_of(lease, "x")]) == [CommitVerdict.LATE]
     [lost] = manager.arrivals(a, 0)
-    assert (lost.payload, lost.reason) == ("", "its episode has 1,002 bytes, and at most 1,000 are accepted")
+    assert (lost.payload, lost.reason) == (b"", "its episode has 1,002 bytes, and at most 1,000 are accepted")
     assert manager.status()["workers"] == {"w": {"silent": 0.0, "too_long": 2, "failed": 2, "late": 1}}
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 100_000
 
@@ -770,7 +770,7 @@ def test_an_episode_that_is_too_long_is_not_kept(tmp_path: Path, clock: Clock, m
 def test_a_worker_has_a_quota_of_what_was_not_used_yet(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentgym_flow.dataflow.bookkeeping.manager.QUOTA", 2500)
+    monkeypatch.setattr("agentgym_flow.dataflow.bookkeeping.book.QUOTA", 2500)
     manager = make_manager(clock, journal=ManagerJournal(tmp_path / "journal"))
     a = opened(manager, "s", "a", 0, SETUP)
     manager.publish(a, 0, 0, b"")

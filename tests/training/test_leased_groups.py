@@ -21,7 +21,7 @@ from agentgym_flow.dataflow.batches import LeasedGroups
 from agentgym_flow.dataflow.batches.inbox import Receiver
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.config import FlowConfig
-from agentgym_flow.dataflow.records import Commit, CommitVerdict
+from agentgym_flow.dataflow.records import Commit, CommitVerdict, Exchanged
 from agentgym_flow.dataflow.rollout import RolloutService
 from agentgym_flow.dataflow.stage import actor_setup, stage_of
 from agentgym_flow.episodes import Episode
@@ -168,12 +168,16 @@ class Forging:
         for one in commits:
             self._seen += 1
             if self._seen % 2:
-                line, *rest = one.payload.split("\n")
+                line, *rest = one.payload.decode().split("\n")
                 row = json.loads(line)
                 self._forge(row)
-                one = one._replace(payload="\n".join([json.dumps(row), *rest]))
+                one = one._replace(payload="\n".join([json.dumps(row), *rest]).encode())
             sent.append(one)
         return self._manager.commit(worker, sent)
+
+    def exchange(self, worker: str, commits: list[Commit], *others: Any) -> Exchanged:
+        verdicts = self.commit(worker, commits)
+        return self._manager.exchange(worker, [], *others)._replace(verdicts=verdicts)
 
     def _forge(self, row: dict[str, Any]) -> None:
         self.forged += 1
@@ -277,10 +281,10 @@ def forging_reward_service() -> type[RolloutService]:
             return self._manager.commit(worker, sent)
 
         def _more(self, one: Commit) -> Commit:
-            line, *rest = one.payload.split("\n")
+            line, *rest = one.payload.decode().split("\n")
             row = json.loads(line)
             row["rewards"][-1] += 10.0
-            return one._replace(payload="\n".join([json.dumps(row), *rest]))
+            return one._replace(payload="\n".join([json.dumps(row), *rest]).encode())
 
     class Cheat(RolloutService):
         def __init__(self, flow: Any, **settings: Any) -> None:

@@ -93,7 +93,7 @@ class Partial:
             return
         del self.publish_after[0]
         self.publish()
-        self.service._hear(self.manager.status()["streams"])
+        self.service._newest.update(self.manager.newest())
         for name, residents in policy.player.residents.items():
             told = policy.newest["s"][name]
             while len(residents._makers) > 1 and not residents.has(told[1]):
@@ -129,7 +129,7 @@ class Partial:
                 assert time.monotonic() < end, "an episode does not go on"
         policies = {name: actor.policy() for name, actor in self.stage.actors.items()}
         receiver = Receiver(EnvPool(self.stage.make_env), self.stage.route, policies)
-        return [receiver.replay(one.slot, one.payload, one.steps, one.used) for one in found]
+        return [receiver.replay(one.slot, one.payload.decode(), one.steps, one.used) for one in found]
 
     def differs(self, turn: Turn, step: int | None) -> float:
         """The largest difference of a turn's log-probabilities from those of the weights at a step."""
@@ -247,11 +247,12 @@ def test_versions_that_a_commit_does_not_name_are_forged(
     flow.episodes()
     arrival = max(flow.manager.arrivals(flow.claims["one"], 0), key=lambda one: len(one.used))
     receiver = Receiver(EnvPool(short_env), flow.stage.route, {"one": flow.actor.policy()})
-    line, columns = arrival.payload.split("\n")
+    text = arrival.payload.decode()
+    line, columns = text.split("\n")
     assert len(arrival.used) == 2
     for payload, used, message in (
-        (arrival.payload, arrival.used[:1], "version 2 of one is not among those of the commit"),
-        (arrival.payload, (), "versions of the turns are in the episode, but not in its commit"),
+        (text, arrival.used[:1], "version 2 of one is not among those of the commit"),
+        (text, (), "versions of the turns are in the episode, but not in its commit"),
         (f"{line}\n{columns[: columns.rindex(',[')]}]", arrival.used, "or the reverse"),
         (f"{line}\n{columns[: columns.rindex(',[')]},[1.5]]", arrival.used, "the versions are not an integer for each"),
     ):

@@ -113,7 +113,8 @@ class Inbox:
         if arrival.payload:
             trusted = self.check < 1 and self._chance.random() >= self.check
             receive = receiver.trust if trusted else receiver.replay
-            episode = receive(arrival.slot, arrival.payload, arrival.steps, arrival.used)
+            payload = arrival.payload.decode("utf-8", "replace")  # other than ASCII is refused
+            episode = receive(arrival.slot, payload, arrival.steps, arrival.used)
             if trusted:
                 self._trusted.add(arrival.played)
             return episode

@@ -6,16 +6,31 @@ import sqlite3
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from agentgym_flow.dataflow.bookkeeping.callers import Place
 from agentgym_flow.dataflow.bookkeeping.entries import LedgerEntry
 from agentgym_flow.dataflow.bookkeeping.journal import IN_MEMORY, Event, ManagerJournal
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
 from agentgym_flow.dataflow.bookkeeping.progress import behind
-from agentgym_flow.dataflow.records import PARTIAL, Arrival, Claim, Commit, CommitVerdict, SlotId, stage_digest
+from agentgym_flow.dataflow.records import (
+    LONGEST,
+    PARTIAL,
+    Arrival,
+    Claim,
+    Commit,
+    CommitVerdict,
+    Lease,
+    LeaseKey,
+    SlotId,
+    stage_digest,
+)
 from agentgym_flow.errors import BadSetting, FlowDown, UnknownName, shown
+
+QUOTA = 4 << 30
+"""The most bytes of episodes of one worker that some policy has not used yet; an honest worker has far fewer."""
 
 TICK = 1.0
 """Seconds after which a waiting call checks again even if nothing has changed."""
@@ -143,23 +158,86 @@ class Book:
     def arrivals(self, stream: str, policy: str, after: int) -> list[Arrival]:
         """Return the committed episodes that a policy has not used, with numbers above `after`, in that order."""
         ledger, found = self.ledger(stream), []
-        figures: dict[tuple[int, ...], tuple[dict[str, int], dict[str, int]]] = {}  # many episodes share weights
+        figures: dict[int, tuple[dict[str, int], dict[str, int]]] = {}  # many episodes share the object of their weights
         is_partial = self.setups[stream].get(PARTIAL, False)
         for entry in ledger.arrived(policy, after):
-            versions = tuple(entry.weights.values())
-            if versions not in figures:
+            weights = id(entry.weights)
+            if weights not in figures:
                 there = ledger.played_with(entry)
-                figures[versions] = {p: it.step for p, it in there.items()}, {p: it.update for p, it in there.items()}
-            content = self._journal.payload(stream, entry.slot.id) if entry.digest else b""
-            assert content is not None, "the journal has all committed episodes"
-            payload = content.decode("utf-8", "surrogatepass")
-            of = [(name, ledger.of(name).versions.by_number[number]) for name, number in entry.versions() if is_partial]
-            used = tuple((name, weights.version, weights.step) for name, weights in of)
+                figures[weights] = {p: it.step for p, it in there.items()}, {p: it.update for p, it in there.items()}
+            payload = self._journal.payload(stream, entry.slot.id) if entry.digest else b""
+            assert payload is not None, "the journal has all committed episodes"
+            of = entry.versions() if is_partial else ()
+            used = tuple((name, number, ledger.of(name).versions.by_number[number].step) for name, number in of)
             identity = entry.number, entry.slot, entry.attempt
-            found.append(Arrival(*identity, *figures[versions], payload, entry.reason, used))
+            found.append(Arrival(*identity, *figures[weights], payload, entry.reason, used))
         return found
 
-    def check_used(self, commit: Commit, entry: LedgerEntry) -> CommitVerdict | None:
+    def newest(self) -> dict[str, dict[str, tuple[int, str]]]:
+        """Return version and digest of the newest weights of the policies of each stream that has some of all."""
+        found = {}
+        for stream, ledger in self.ledgers.items():
+            there = {policy: progress.versions.newest() for policy, progress in ledger.progress.items()}
+            newest = {policy: (one.version, one.digest) for policy, one in there.items() if one is not None}
+            found |= {stream: newest} if len(newest) == len(there) else {}
+        return found
+
+    def lost_leases(self, worker: str, held: Collection[LeaseKey], seconds: float, deadline: float) -> list[Lease]:
+        """Return the leases of a worker that are not in `held`, renewed: it has never got the answer with them."""
+        found: list[Lease] = []
+        for stream, ledger in self.ledgers.items():
+            entries = ledger.slots.held.get(worker, {}).values()
+            lost = [one for one in entries if LeaseKey(stream, one.slot.id, one.attempt) not in held]
+            for entry in lost:
+                ledger.slots.renew(entry, deadline)
+            found += self._leases(stream, lost, seconds)
+        return found
+
+    def new_leases(
+        self, worker: str, count: int, failed: Iterable[Place], seconds: float, deadline: float, limit: float
+    ) -> list[Lease]:
+        """Lease slots, except those that the worker has just failed, and note this; see `Ledger.lease`.
+
+        Streams with the smallest share of leased or committed slots come first.
+        """
+        leases: list[Lease] = []
+        waiting = {stream: ledger for stream, ledger in self.ledgers.items() if not ledger.is_finished}
+        while waiting and len(leases) < count:
+            stream = min(waiting, key=lambda one: waiting[one].slots.share)
+            avoid = sorted(slot for other, slot in failed if other == stream)
+            wanted = 1 if len(waiting) > 1 else count - len(leases)
+            entries = waiting[stream].lease(worker, wanted, deadline, limit, avoid)
+            leases += self._leases(stream, entries, seconds)
+            if entries:
+                self.note(stream, "lease", worker, len(entries), avoid)
+            else:
+                del waiting[stream]
+        return leases
+
+    def _leases(self, stream: str, entries: Iterable[LedgerEntry], seconds: float) -> list[Lease]:
+        """Return the leases of entries, valid for some seconds."""
+        stage, digests = self.stages[stream], self.ledgers[stream].digests
+        return [Lease(stream, one.slot, one.attempt, one.weights, digests(one), stage, seconds) for one in entries]
+
+    def refusal(self, ledger: Ledger, entry: LedgerEntry, commit: Commit) -> tuple[CommitVerdict, str] | None:
+        """Return why the episode of a valid lease is refused; None if it is accepted."""
+        size = len(commit.payload)
+        if commit.digests != ledger.digests(entry):
+            return CommitVerdict.OTHER_WEIGHTS, "it was played with other weights than its lease names"
+        if (verdict := self._check_used(commit, entry)) is not None:
+            why = "it was played with weights that were not published, or with older ones than its lease names"
+            return verdict, why
+        if size > LONGEST:
+            return CommitVerdict.TOO_LONG, f"its episode has {size:,} bytes, and at most {LONGEST:,} are accepted"
+        unused = sum(one.slots.unused[entry.worker] for one in self.ledgers.values())
+        if unused + size > QUOTA:
+            return CommitVerdict.OVER_QUOTA, (
+                f"worker {entry.worker} has committed {unused:,} bytes of episodes that were not used yet, and at most "
+                f"{QUOTA:,} are accepted: start more workers, or plan fewer episodes ahead (staleness)"
+            )
+        return None
+
+    def _check_used(self, commit: Commit, entry: LedgerEntry) -> CommitVerdict | None:
         """Return why an episode is not accepted because of the weights that it went on with; None if it is.
 
         It is late if a trainer has gone back behind them, and the worker is not to blame.

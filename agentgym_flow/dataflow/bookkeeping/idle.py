@@ -239,7 +239,7 @@ class IdleTimes:
 
     # ---------------------------------------------------------------- time
     def _leases(self, worker: str) -> int:
-        return sum(ledger.slots.held[worker] for ledger in self._ledgers.values())
+        return sum(len(ledger.slots.held.get(worker, ())) for ledger in self._ledgers.values())
 
     def _forget_loading(self, places: _Places) -> None:
         for one, count in places.loading.items():

@@ -20,7 +20,7 @@ from math import inf
 from typing import Any, Self
 
 from agentgym_flow.core import check_integer, check_positive
-from agentgym_flow.dataflow.bookkeeping.entries import Entries, LedgerEntry, SlotState, batch_of
+from agentgym_flow.dataflow.bookkeeping.entries import COMMITTED, LEASED, USED, Entries, LedgerEntry, batch_of
 from agentgym_flow.dataflow.bookkeeping.progress import PolicyProgress, PublishedWeights, Versions, behind
 from agentgym_flow.dataflow.records import Attempt, CommitVerdict, Slot, SlotId
 from agentgym_flow.errors import BadSetting, UnknownName, UnknownOption
@@ -70,6 +70,7 @@ class Ledger:
         self.max_attempts = check_positive("max_attempts", max_attempts)
         self.progress = {policy: PolicyProgress(policy) for policy in policies}
         self._shared: dict[str, int] = {}  # the last result of `weights_of`
+        self._digests: tuple[dict[str, int], dict[str, str]] = {}, {}  # the last weights and result of `digests`
         self._keep_slots(Entries())
 
     def _keep_slots(self, slots: Entries) -> None:
@@ -309,7 +310,7 @@ class Ledger:
     def reject(self, slot: SlotId, attempt: int, reason: str) -> bool:
         """Reject a committed episode; return False if it is not there, or a policy has used it."""
         entry = self.entries.get(slot)
-        if entry is None or entry.state is not SlotState.COMMITTED or entry.attempt != attempt:
+        if entry is None or entry.state is not COMMITTED or entry.attempt != attempt:
             return False
         if entry.used or not entry.digest:
             return False
@@ -326,14 +327,14 @@ class Ledger:
         Slots that were used earlier than planned would be planned again, so they are kept until their own batch.
         """
         marks = entry.used.items()
-        return entry.state is SlotState.USED and all(batch_of(mark) < self.progress[name].kept for name, mark in marks)
+        return entry.state is USED and all(batch_of(mark) < self.progress[name].kept for name, mark in marks)
 
     def _to_use(self, progress: PolicyProgress, attempt: Attempt, mark: int) -> LedgerEntry | None:
         """Return the entry of an attempt that a policy uses; None if another attempt counts."""
         entry = self.entries.get(attempt.slot)
         if entry is None and attempt.slot not in self.slots.withdrawn:
             raise BadSetting(f"{progress.policy} uses slot {attempt.slot}, which was never planned, or was deleted")
-        if entry is None or entry.state not in (SlotState.COMMITTED, SlotState.USED) or entry.attempt != attempt.number:
+        if entry is None or entry.state not in (COMMITTED, USED) or entry.attempt != attempt.number:
             return None
         progress.check_use(entry, mark, self.staleness)
         return entry
@@ -342,7 +343,7 @@ class Ledger:
         """Queue slots that were played with void weights, unless a policy has used them; return these slots."""
         void = []
         for slot, entry in self.entries.items():
-            there = entry.state in (SlotState.LEASED, SlotState.COMMITTED) and not entry.used
+            there = entry.state in (LEASED, COMMITTED) and not entry.used
             if there and any(number in self.progress[name].versions.void for name, number in entry.versions()):
                 void.append(slot)
                 self._queue_again(entry, "rewound")
@@ -373,7 +374,10 @@ class Ledger:
 
     def digests(self, entry: LedgerEntry) -> dict[str, str]:
         """Return for each policy the digest of the weights in `played_with`."""
-        return {policy: published.digest for policy, published in self.played_with(entry).items()}
+        if self._digests[0] is not entry.weights:  # many slots share the object
+            found = {policy: published.digest for policy, published in self.played_with(entry).items()}
+            self._digests = entry.weights, found
+        return self._digests[1]
 
     def needed(self, policy: str) -> set[int]:
         """Return the versions of a policy that are in use or may be used, and must be kept."""

@@ -14,19 +14,18 @@ from typing import Any
 from agentgym_flow.core import check_positive
 from agentgym_flow.dataflow.bookkeeping.book import Book
 from agentgym_flow.dataflow.bookkeeping.callers import Liveness, Pace, WorkerRegistry, figures_of
-from agentgym_flow.dataflow.bookkeeping.entries import LedgerEntry
 from agentgym_flow.dataflow.bookkeeping.idle import IdleTimes
 from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal, digest_of, needing_space
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
 from agentgym_flow.dataflow.bookkeeping.progress import PublishedWeights
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.records import (
-    LONGEST,
     Arrival,
     Attempt,
     Claim,
     Commit,
     CommitVerdict,
+    Exchanged,
     Flow,
     Lease,
     LeaseKey,
@@ -38,9 +37,6 @@ from agentgym_flow.errors import BadSetting, RunsFinished, shown
 
 ACTOR, ACTORS = "actor", "actors"
 """The keys of a setup with what workers need for one policy: as a trainer gives it, and as workers get it by policy."""
-
-QUOTA = 4 << 30
-"""The most bytes of episodes of one worker that some policy has not used yet; an honest worker has far fewer."""
 
 MOST_REASON = 1000
 """The most characters of the reason for a failed attempt that are kept."""
@@ -63,6 +59,9 @@ class Manager:
         store: where published weights are kept; by default in memory.
         clock: a monotonic clock, in seconds.
 
+    Attributes:
+        lock: whoever holds it makes calls without waiting for another one.
+
     Raises:
         BadSetting: a number is out of range.
         BadData: the journal is damaged.
@@ -84,6 +83,7 @@ class Manager:
                 raise BadSetting(f"{name} must be above 0 seconds, got {shown(seconds)}")
         self.settings = settings
         self._book, self._store, self._clock = Book(journal), WeightStore() if store is None else store, clock
+        self.lock = self._book.changed
         self._lease_seconds = lease_seconds
         self._workers = WorkerRegistry(lease_seconds, clock)
         self._idle = IdleTimes(clock, lease_seconds, self._book.ledgers)
@@ -112,22 +112,16 @@ class Manager:
         Raises `FlowDown` if no trainer has called for longer than the deadline, `RunsFinished` if none needs more
         episodes, and `PutAside` if this worker's last episodes all failed.
         """
-        check_positive("count", count)
-        end = time.monotonic() + wait
-        with self._book.changed:
-            while True:
-                with self._book.call():
-                    self._workers.hear(worker)
-                    self._workers.check(worker)
-                    ledgers = self._book.ledgers.values()
-                    if ledgers and all(ledger.is_finished for ledger in ledgers):
-                        raise RunsFinished("no trainer needs more episodes: all runs of this manager are finished")
-                    self._liveness.check_trainers()
-                    self._book.expire(self._clock())
-                    leases = self._lease(worker, count)
-                    self._idle.asked(worker, leases, count - len(leases))
-                if leases or not self._book.waited(end):
-                    return leases
+        return self._exchange(worker, [], None, count, wait).leases
+
+    def exchange(
+        self, worker: str, commits: list[Commit], held: list[LeaseKey], count: int, wait: float = 0.0
+    ) -> Exchanged:
+        """Commit episodes as `commit`, then return leases as `lease`, and first those whose answer was lost.
+
+        Raises as `lease`, also after it has committed the episodes.
+        """
+        return self._exchange(worker, commits, held, count, wait)
 
     def renew(self, worker: str, held: list[LeaseKey]) -> list[LeaseKey]:
         """Renew leases, and return those that have ended.
@@ -151,15 +145,9 @@ class Manager:
 
         Episodes of more than `LONGEST` bytes, or beyond the worker's `QUOTA`, are refused and count as failed attempts.
         """
-        contents = [commit.payload.encode("utf-8", "surrogatepass") for commit in commits]
-        sent = [(commit, content, digest_of(content)) for commit, content in zip(commits, contents, strict=True)]
+        sent = [(commit, digest_of(commit.payload)) for commit in commits]
         with self._book.call():
-            self._workers.hear(worker)
-            verdicts = [self._commit(worker, *one) for one in sent]
-            self._workers.count(worker, verdicts)
-            self._idle.called(worker)
-            self._book.changed.notify_all()
-            return verdicts
+            return self._commit(worker, sent)
 
     def fail(self, worker: str, held: LeaseKey, reason: str) -> None:
         """Give a lease back because its episode cannot be played here."""
@@ -186,6 +174,11 @@ class Manager:
     def fetch(self, policy: str, version: int, have: int | None) -> bytes:
         """Return weights as a message. Raises `BadData` if they were deleted."""
         return self._store.get(policy, version, have)
+
+    def newest(self) -> dict[str, dict[str, tuple[int, str]]]:
+        """Return version and digest of the newest weights of the policies of each stream that has some of all."""
+        with self._book.call():
+            return self._book.newest()
 
     def loaded(self, worker: str, policy: str, version: int, seconds: float) -> None:
         """Note that a worker has loaded weights, which took `seconds`."""
@@ -359,32 +352,53 @@ class Manager:
         self._liveness.heard_of_trainer(claim.stream, claim.policy)
         self._book.changed.notify_all()
 
-    def _lease(self, worker: str, count: int) -> list[Lease]:
-        now = self._clock()
-        deadline, limit = now + self._lease_seconds, now + self.settings["episode_seconds"]
-        leases: list[Lease] = []
-        waiting = {stream: ledger for stream, ledger in self._book.ledgers.items() if not ledger.is_finished}
-        failed = self._workers.avoid(worker)
-        while waiting and len(leases) < count:
-            stream = min(waiting, key=lambda one: waiting[one].slots.share)
-            avoid = sorted(slot for other, slot in failed if other == stream)
-            wanted = 1 if len(waiting) > 1 else count - len(leases)
-            entries = waiting[stream].lease(worker, wanted, deadline, limit, avoid)
-            of = self._book.stages[stream], self._lease_seconds
-            for entry in entries:
-                digests = waiting[stream].digests(entry)
-                leases.append(Lease(stream, entry.slot, entry.attempt, dict(entry.weights), digests, *of))
-            if entries:
-                self._book.note(stream, "lease", worker, len(entries), avoid)
-            else:
-                del waiting[stream]
-        return leases
+    def _exchange(
+        self, worker: str, commits: list[Commit], held: list[LeaseKey] | None, count: int, wait: float
+    ) -> Exchanged:
+        """Commit and lease, see `exchange`; with None for `held`, no lease is returned again."""
+        check_positive("count", count)
+        end = time.monotonic() + wait
+        sent = [(commit, digest_of(commit.payload)) for commit in commits]
+        verdicts: list[CommitVerdict] = []
+        with self._book.changed:
+            while True:
+                with self._book.call():
+                    if sent:
+                        verdicts, sent = self._commit(worker, sent), []
+                    leases = self._lease(worker, held, count)
+                if leases or not self._book.waited(end):
+                    return Exchanged(verdicts, leases)
 
-    def _commit(self, worker: str, commit: Commit, content: bytes, digest: str) -> CommitVerdict:
+    def _lease(self, worker: str, held: list[LeaseKey] | None, count: int) -> list[Lease]:
+        self._workers.hear(worker)
+        self._workers.check(worker)
+        ledgers = self._book.ledgers.values()
+        if ledgers and all(ledger.is_finished for ledger in ledgers):
+            raise RunsFinished("no trainer needs more episodes: all runs of this manager are finished")
+        self._liveness.check_trainers()
+        now = self._clock()
+        self._book.expire(now)
+        seconds, limit = self._lease_seconds, now + self.settings["episode_seconds"]
+        again = [] if held is None else self._book.lost_leases(worker, {*held}, seconds, now + seconds)[:count]
+        failed = self._workers.avoid(worker)
+        new = self._book.new_leases(worker, count - len(again), failed, seconds, now + seconds, limit)
+        self._idle.asked(worker, new, count - len(again) - len(new))
+        return again + new
+
+    def _commit(self, worker: str, sent: list[tuple[Commit, str]]) -> list[CommitVerdict]:
+        """Commit episodes, given with their digests."""
+        self._workers.hear(worker)
+        verdicts = [self._verdict(worker, commit, digest) for commit, digest in sent]
+        self._workers.count(worker, verdicts)
+        self._idle.called(worker)
+        self._book.changed.notify_all()
+        return verdicts
+
+    def _verdict(self, worker: str, commit: Commit, digest: str) -> CommitVerdict:
         stream, slot, attempt = commit.held
         ledger = self._book.ledgers.get(stream)
         entry = None if ledger is None else ledger.slots.leased(slot, attempt)
-        refused = None if ledger is None or entry is None else self._refusal(ledger, entry, commit, len(content))
+        refused = None if ledger is None or entry is None else self._book.refusal(ledger, entry, commit)
         if ledger is not None and refused is not None:
             verdict, reason = refused
             if verdict is CommitVerdict.LATE:
@@ -394,33 +408,15 @@ class Manager:
             self._book.note(stream, "fail", slot, attempt, reason, verdict)
             self._workers.fail(worker, stream, slot, reason)
             return verdict
+        size = len(commit.payload)
         used = [*dict.fromkeys((policy, version) for policy, version, _ in commit.used)]  # a worker may send any number
-        verdict = CommitVerdict.LATE if ledger is None else ledger.commit(slot, attempt, digest, len(content), used)
+        verdict = CommitVerdict.LATE if ledger is None else ledger.commit(slot, attempt, digest, size, used)
         if ledger is not None and verdict is not CommitVerdict.REPEATED:
-            self._book.note(stream, "commit", slot, attempt, digest, len(content), *([used] if used else []))
+            self._book.note(stream, "commit", slot, attempt, digest, size, *([used] if used else []))
         if verdict is CommitVerdict.ACCEPTED:
-            self._book.put_payload(stream, slot, content)
+            self._book.put_payload(stream, slot, commit.payload)
             self._pace.enter(stream)
         return verdict
-
-    def _refusal(
-        self, ledger: Ledger, entry: LedgerEntry, commit: Commit, size: int
-    ) -> tuple[CommitVerdict, str] | None:
-        """Return why the episode of a valid lease is refused; None if it is accepted."""
-        if commit.digests != ledger.digests(entry):
-            return CommitVerdict.OTHER_WEIGHTS, "it was played with other weights than its lease names"
-        if (verdict := self._book.check_used(commit, entry)) is not None:
-            why = "it was played with weights that were not published, or with older ones than its lease names"
-            return verdict, why
-        if size > LONGEST:
-            return CommitVerdict.TOO_LONG, f"its episode has {size:,} bytes, and at most {LONGEST:,} are accepted"
-        unused = sum(one.slots.unused[entry.worker] for one in self._book.ledgers.values())
-        if unused + size > QUOTA:
-            return CommitVerdict.OVER_QUOTA, (
-                f"worker {entry.worker} has committed {unused:,} bytes of episodes that were not used yet, and at most "
-                f"{QUOTA:,} are accepted: start more workers, or plan fewer episodes ahead (staleness)"
-            )
-        return None
 
 
 def open_manager(folder: Path, config: FlowConfig) -> Manager:

@@ -3,14 +3,14 @@
 Arguments are one map, an answer is one value, records are arrays. Weights, which are bytes, are the whole body instead;
 the other arguments are then JSON in the address. Refusals and errors are JSON too, which other versions of the package
 can read. No other format is parsed, and errors are re-raised only if their class is in a fixed table, so messages
-cannot name code. Episodes are texts with many quotation marks: as texts in JSON, each takes 0.07 ms more to send to the
-manager and on to the trainer.
+cannot name code.
 
 Each call that waits inside the manager needs a thread, so 1,000 idle workers would need 1,000. `Switchboard` therefore
 makes calls without waiting at first. If there is no result, at most `WAITING` calls of a kind wait inside the manager,
 for a short while each. The others queue, without a thread, until it is their turn or their time is up. When results
 arrive, the calls inside return at once and the queue moves on. Calls that are answered in less time than a thread needs
-to take over are made in the event loop itself.
+to take over are made in the event loop itself, unless another call holds the manager's lock: that one may write to the
+disk, or answer with many episodes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ import msgspec
 
 from agentgym_flow import errors
 from agentgym_flow._util.values import typed
-from agentgym_flow.dataflow.records import Flow
+from agentgym_flow.dataflow.records import Exchanged, Flow
 
-VERSION = "/v2/"
+VERSION = "/v3/"
 """What the path of every call begins with: another one for each change of the messages."""
 
 SMALL_BODY = 1 << 20
@@ -108,7 +108,7 @@ def _call(name: str, method: Callable[..., Any]) -> RemoteCall:
         for one, hint in hints.items()
         if one != raw
     ]
-    limit = LARGE_BODY if name in ("commit", "admit", "ack", "open") else SMALL_BODY
+    limit = LARGE_BODY if name in ("commit", "exchange", "admit", "ack", "open") else SMALL_BODY
     arguments = msgspec.defstruct(name, fields, forbid_unknown_fields=True)
     return RemoteCall(name, arguments, raw, result, None if raw else limit)
 
@@ -118,7 +118,9 @@ CALLS: Mapping[str, RemoteCall] = {
 }
 """All calls of the protocol, by name."""
 
-WORKER_CALLS = frozenset({"describe", "lease", "renew", "commit", "fail", "give_back", "fetch", "loaded", "status"})
+WORKER_CALLS = frozenset(
+    {"describe", "lease", "renew", "commit", "exchange", "fail", "give_back", "fetch", "loaded", "newest", "status"}
+)
 """The calls that the token of workers allows."""
 
 
@@ -206,7 +208,7 @@ LONGEST_WAIT = 60.0
 KINDS = ("lease", "arrivals")
 """The calls that wait."""
 
-QUICK = frozenset({"lease", "renew", "commit", "fail", "give_back", "beat"})
+QUICK = frozenset({"lease", "renew", "commit", "exchange", "fail", "give_back", "beat", "newest"})
 """The calls that a manager in this process answers at once, unless they wait: no weights, and no sync of the disk."""
 
 
@@ -214,13 +216,13 @@ class Switchboard:
     """Makes calls on a flow for the coroutines of one event loop.
 
     Args:
-        flow: the manager; thread-safe. Calls of one that is elsewhere (`RemoteFlow.is_remote`) are made in threads.
+        flow: the manager; thread-safe. If it has a `lock`, as `Manager`, quick calls are made here while that is free.
         is_ending: whether the server is stopping; waiting calls then return at once, perhaps without a result.
     """
 
     def __init__(self, flow: Flow, is_ending: Callable[[], bool] = lambda: False) -> None:
         self._flow, self._is_ending = flow, is_ending
-        self._quick = frozenset() if getattr(flow, "is_remote", False) else QUICK
+        self._lock = getattr(flow, "lock", None)
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="flow")
         self._waiters = ThreadPoolExecutor(WAITING * len(KINDS), thread_name_prefix="flow-waiting")
         self._lines = {kind: asyncio.Semaphore(WAITING) for kind in KINDS}
@@ -235,9 +237,17 @@ class Switchboard:
 
         Raises whatever the manager raises.
         """
-        answer = await self._now(name, {**arguments, "wait": 0.0} if name in KINDS else arguments)
-        if answer or not arguments.get("wait"):
+        answer = await self._now(name, {**arguments, "wait": 0.0} if "wait" in arguments else arguments)
+        if not arguments.get("wait"):
             return answer
+        if name == "exchange":  # its episodes are committed now
+            waits = {one: arguments[one] for one in ("worker", "count", "wait")}
+            return answer if answer.leases else Exchanged(answer.verdicts, await self._wait("lease", waits, gone))
+        return answer or await self._wait(name, arguments, gone)
+
+    async def _wait(self, name: str, arguments: dict[str, Any], gone: Callable[[], Awaitable[object]]) -> Any:
+        """Return the answer of a call once there is something to answer, or it has waited for long enough."""
+        answer: Any = []
         loop = asyncio.get_running_loop()
         end = loop.time() + min(arguments["wait"], LONGEST_WAIT)
         leaving = asyncio.ensure_future(gone())
@@ -258,8 +268,11 @@ class Switchboard:
 
     async def _now(self, name: str, arguments: dict[str, Any]) -> Any:
         work = partial(getattr(self._flow, name), **arguments)
-        if name in self._quick:
-            return work()
+        if name in QUICK and self._lock is not None and self._lock.acquire(blocking=False):
+            try:
+                return work()
+            finally:
+                self._lock.release()
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def _in_line(self, name: str, arguments: dict[str, Any], left: float) -> Any:

@@ -76,10 +76,7 @@ class RemoteFlow(ABC):
 
     Attributes:
         deadline: as given; a new value applies to calls under way as well.
-        is_remote: whether calls leave this process, so that they can take long.
     """
-
-    is_remote = True
 
     def __init__(self, place: str, *, deadline: float = 600.0) -> None:
         self.place, self.deadline = place, deadline
@@ -116,10 +113,12 @@ class RemoteFlow(ABC):
     lease = _remote(Flow.lease)
     renew = _remote(Flow.renew)
     commit = _remote(Flow.commit)
+    exchange = _remote(Flow.exchange)
     fail = _remote(Flow.fail)
     give_back = _remote(Flow.give_back)
     fetch = _remote(Flow.fetch)
     loaded = _remote(Flow.loaded)
+    newest = _remote(Flow.newest)
     open = _remote(Flow.open)
     publish = _remote(Flow.publish)
     admit = _remote(Flow.admit)
