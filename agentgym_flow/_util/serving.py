@@ -169,7 +169,13 @@ def same(given: str, expected: str) -> bool:
 
 
 def server(
-    app: Any, *, patience: int, connections: int, body: float | None = None, websockets: bool = False
+    app: Any,
+    *,
+    patience: int,
+    connections: int,
+    body: float | None = None,
+    websockets: bool = False,
+    protocol: type[asyncio.Protocol] | None = None,
 ) -> uvicorn.Server:
     """Return a server of the ASGI application `app`.
 
@@ -181,6 +187,7 @@ def server(
         body: seconds in which a client must send its body; `BODY` if None.
         websockets: accept WebSockets as well, which needs the package `websockets`. Clients that do not answer pings
             are disconnected; the application sets all other deadlines.
+        protocol: reads requests, see `fast_http`; by default uvicorn's, which passes them to `app`.
     """
 
     async def quiet(scope: Any, receive: Any, send: Any) -> None:
@@ -191,7 +198,7 @@ def server(
     most = min(connections, files * 3 // 4)
     config = uvicorn.Config(
         quiet,
-        http=type("_BoundedProtocol", (_Protocol,), {"most": most, "body": body}),
+        http=type("_BoundedProtocol", (protocol or _Protocol,), {"most": most, "body": body}),
         log_level="error",
         access_log=False,
         proxy_headers=False,
@@ -224,72 +231,114 @@ class _ReadyServer(uvicorn.Server):
             one.listen(socket.SOMAXCONN)  # asyncio uses `backlog` for this queue and for the accepted connections
 
 
-class _Protocol(H11Protocol):
-    """uvicorn's HTTP/1.1 with deadlines. At most `most` connections are open; `body` is as for `server`."""
+class Patient:
+    """A connection with deadlines: for what the client is expected to send, and for one that does not read.
+
+    Attributes:
+        most: the most connections that are open at a time.
+        body: as for `server`.
+        expected: the seconds in which the client must send what is expected next; None if the server is at work.
+        heard: when the last request was complete.
+    """
 
     most: int
     body: float | None
+    loop: asyncio.AbstractEventLoop
+    transport: asyncio.Transport
+    connections: set[Any]
+    expected: float | None = None
+    heard = 0.0
+    _receiving: asyncio.TimerHandle | None = None
+    _sending: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the deadline for the headers, and close another connection if there are too many."""
-        super().connection_made(transport)
-        self._heard = self.loop.time()  # when the last request was complete
-        self._expected: Any = None  # h11.IDLE: headers; h11.SEND_BODY: a body; None: nothing
-        self._receiving: asyncio.TimerHandle | None = None
-        self._sending: asyncio.TimerHandle | None = None
-        self._watch()
-        if len(self.connections) > self.most:
-            self._make_room()
+    def start_waiting(self) -> None:
+        """Wait for the first request, and close another connection if there are too many."""
+        self.heard = self.loop.time()
+        self.expect(HEADERS)
+        if len(self.connections) <= self.most:
+            return
+        silent = [one for one in self.connections if isinstance(one, Patient) and one is not self and one.is_silent]
+        if silent:  # otherwise the request gets status 503
+            longest = min(silent, key=lambda one: (one.is_sending, one.heard))
+            self.connections.discard(longest)
+            longest.transport.abort()
 
-    def data_received(self, data: bytes) -> None:
-        """Read bytes of a request."""
-        super().data_received(data)
-        self._watch()
+    def expect(self, seconds: float | None) -> None:
+        """Set the deadline for what is expected next, unless it is expected already."""
+        if seconds is None:
+            self.heard = self.loop.time()
+        if seconds != self.expected:
+            self.expected = seconds
+            stop(self._receiving)
+            self._receiving = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
+
+    def end_waiting(self) -> None:
+        """Cancel the deadlines."""
+        stop(self._receiving)
+        stop(self._sending)
 
     def pause_writing(self) -> None:
         """Start the deadline for a client that does not read."""
-        super().pause_writing()
         self._sending = self._sending or self.loop.call_later(READING, self.transport.abort)
 
     def resume_writing(self) -> None:
         """Cancel that deadline: the client reads."""
-        super().resume_writing()
-        _stop(self._sending)
+        stop(self._sending)
         self._sending = None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the server waits for this client."""
+        return self.expected is not None
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether the client has begun to send a body."""
+        return self.expected == (BODY if self.body is None else self.body)
+
+
+class _Protocol(Patient, H11Protocol):  # type: ignore[misc]
+    """uvicorn's HTTP/1.1 with deadlines."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the deadline for the headers, and close another connection if there are too many."""
+        H11Protocol.connection_made(self, transport)
+        self.start_waiting()
+
+    def data_received(self, data: bytes) -> None:
+        """Read bytes of a request."""
+        super().data_received(data)
+        state = self.conn.their_state
+        body = BODY if self.body is None else self.body
+        self.expect(HEADERS if state is h11.IDLE else body if state is h11.SEND_BODY else None)
+
+    def pause_writing(self) -> None:
+        """Start the deadline for a client that does not read."""
+        H11Protocol.pause_writing(self)
+        Patient.pause_writing(self)
+
+    def resume_writing(self) -> None:
+        """Cancel that deadline: the client reads."""
+        H11Protocol.resume_writing(self)
+        Patient.resume_writing(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the deadlines."""
-        _stop(self._receiving)
-        _stop(self._sending)
-        super().connection_lost(exc)
-
-    def _watch(self) -> None:
-        """Set the deadline for the part of the request that is expected next, if any."""
-        state = self.conn.their_state
-        expected = state if state in (h11.IDLE, h11.SEND_BODY) else None
-        if expected is None:
-            self._heard = self.loop.time()
-        if expected is not self._expected:
-            self._expected = expected
-            _stop(self._receiving)
-            if expected is not None:
-                body = BODY if self.body is None else self.body
-                seconds = HEADERS if expected is h11.IDLE else body
-                self._receiving = self.loop.call_later(seconds, self.transport.abort)
-
-    def _make_room(self) -> None:
-        silent = [one for one in self.connections if isinstance(one, _Protocol) and one is not self and one.is_silent]
-        if silent:  # otherwise uvicorn's `limit_concurrency` answers with status 503
-            longest = min(silent, key=lambda one: (one.conn.their_state is h11.SEND_BODY, one._heard))
-            self.connections.discard(longest)
-            longest.transport.abort()
+        self.end_waiting()
+        H11Protocol.connection_lost(self, exc)
 
     @property
     def is_silent(self) -> bool:
         """Whether the server waits for this client."""
         return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
 
+    @property
+    def is_sending(self) -> bool:
+        """Whether the client has begun to send a body."""
+        return self.conn.their_state is h11.SEND_BODY
 
-def _stop(clock: asyncio.TimerHandle | None) -> None:
+
+def stop(clock: asyncio.TimerHandle | None) -> None:
+    """Cancel a timer, if there is one."""
     if clock is not None:
         clock.cancel()

@@ -145,7 +145,7 @@ class Finished:
         self.asked = 0
         self.thrice = threading.Event()
 
-    def lease(self, worker: str, count: int, wait: float) -> Any:
+    def exchange(self, worker: str, commits: Any, held: Any, count: int, wait: float) -> Any:
         self.asked += 1
         if self.asked == 3:
             self.thrice.set()

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from typing import Any
 from urllib.parse import parse_qsl
 
 from agentgym_flow._util.http import check_token
-from agentgym_flow._util.serving import HOST, Refused, body_of, has_token, in_thread, needing_extra, run, server
+from agentgym_flow._util.fast_http import Application, FastProtocol, Head
+from agentgym_flow._util.serving import HOST, Refused, has_token, in_thread, needing_extra, run, server
 from agentgym_flow.dataflow import network
 from agentgym_flow.dataflow.network import Switchboard
 from agentgym_flow.dataflow.records import Flow
@@ -22,8 +23,6 @@ from agentgym_flow.errors import AgentGymFlowError
 
 with needing_extra():
     import uvicorn
-    from starlette.requests import ClientDisconnect, Request
-    from starlette.types import ASGIApp, Receive, Scope, Send
 
 CONNECTIONS = 4096
 """The most connections at a time; fewer if the process may not open that many files. A worker uses about three. Further
@@ -36,9 +35,9 @@ UPLOAD = 3600.0
 """Seconds that a body may take; requests without a token are refused before their body is read."""
 
 CHUNK = 1 << 20
-"""Bytes of an answer that are written at a time; slow readers have a deadline for each chunk."""
+"""Bytes of a body whose digest is computed in the event loop."""
 
-_DIGEST = network.DIGEST.lower().encode("ascii")
+_DIGEST = network.DIGEST.lower()
 _logger = logging.getLogger(__name__)
 
 
@@ -46,15 +45,8 @@ class Corrupted(Refused):
     """The body of a request does not match its digest; the client repeats the request."""
 
 
-def create_app(
-    flow: Flow,
-    *,
-    token: str,
-    worker_token: str | None = None,
-    largest: int = network.WEIGHTS_BODY,
-    is_ending: Callable[[], bool] = lambda: False,
-) -> ASGIApp:
-    """Return the ASGI application around a manager.
+class CallApplication(Application):
+    """The calls of a manager.
 
     Args:
         flow: the manager.
@@ -66,76 +58,72 @@ def create_app(
     Raises:
         BadSetting: a token is empty, or cannot be sent in a header.
     """
-    good_for = {check_token(token): frozenset(network.CALLS)}
-    if worker_token is not None:
-        good_for.setdefault(check_token(worker_token), network.WORKER_CALLS)
-    return _Endpoint(Switchboard(flow, is_ending), good_for, largest)
 
+    def __init__(
+        self,
+        flow: Flow,
+        *,
+        token: str,
+        worker_token: str | None = None,
+        largest: int = network.WEIGHTS_BODY,
+        is_ending: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._good_for = {check_token(token): frozenset(network.CALLS)}
+        if worker_token is not None:
+            self._good_for.setdefault(check_token(worker_token), network.WORKER_CALLS)
+        self._switchboard, self._largest = Switchboard(flow, is_ending), largest
 
-class _Endpoint:
-    """Answers every request, whatever its path. A framework's routing and requests would double the time of a call."""
-
-    def __init__(self, switchboard: Switchboard, good_for: Mapping[str, frozenset[str]], largest: int) -> None:
-        self._switchboard, self._good_for, self._largest = switchboard, good_for, largest
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request (ASGI)."""
-        if scope["type"] == "lifespan":
-            await receive()
-            await send({"type": "lifespan.startup.complete"})
-            await receive()
-            self._switchboard.close()
-            await send({"type": "lifespan.shutdown.complete"})
-            return
-        status, headers = 200, {}
-        try:
-            answer = await self._answer(scope, receive)
-        except Refused as refused:
-            answer = network.refusal(type(refused).__name__, refused.reason)
-            status = refused.status
-            headers = {"Connection": "close"} | ({"WWW-Authenticate": "Bearer"} if status == 401 else {})
-        except AgentGymFlowError as error:
-            status, answer = 422, network.refusal_of(error)
-        except ClientDisconnect:
-            raise
-        except Exception as error:  # a defect, or a full disk: clients retry until their deadline
-            _logger.exception("a call failed")
-            status, answer = 500, network.refusal("Failed", type(error).__name__)
-        await _send(send, status, answer, headers)
-
-    async def _answer(self, scope: Scope, receive: Receive) -> bytes:
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        given, path = headers.get(b"authorization", ""), scope["path"]
+    def check(self, head: Head) -> tuple[int, str]:
+        """Refuse a wrong token and a call that does not exist, before the body is read."""
+        given, path = head.headers.get("authorization", ""), head.path
         # Compare all of them, so that the time does not depend on which one matches.
         allowed = [names for token, names in self._good_for.items() if has_token(given, token)]
         if not allowed:
-            raise Refused(401, "the token is missing or wrong")
+            raise Refused(401, "the token is missing or wrong", {"WWW-Authenticate": "Bearer"})
         name = path.removeprefix(network.VERSION)
         if name not in network.CALLS or path != network.VERSION + name:
             raise Refused(404, "there is no such call; is this another version of agentgym_flow?")
         if name not in allowed[0]:
             raise Refused(403, f"{name} needs the trainers' token, and this is the workers' token")
-        if scope["method"] != "POST":
+        if head.method != "POST":
             raise Refused(405, "use POST for calls")
-        call = network.CALLS[name]
-        limit = self._largest if call.limit is None else call.limit
-        reason = f"a request of this call can have at most {limit:,} bytes"
-        body = b"".join([part async for part in body_of(Request(scope, receive), limit, reason)])
-        if headers.get(_DIGEST, "") != await _digest_of(body):
+        limit = network.CALLS[name].limit
+        limit = self._largest if limit is None else limit
+        return limit, f"a request of this call can have at most {limit:,} bytes"
+
+    async def answer(self, head: Head, body: bytes, gone: Callable[[], Awaitable[object]]) -> bytes:
+        """Make the call."""
+        call = network.CALLS[head.path.removeprefix(network.VERSION)]
+        if head.headers.get(_DIGEST, "") != await _digest_of(body):
             raise Corrupted(400, "the body does not match its digest")
         try:
-            texts = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
-            arguments = network.arguments_of(call, body, texts)
+            arguments = network.arguments_of(call, body, dict(parse_qsl(head.query, keep_blank_values=True)))
         except network.Malformed as error:
             raise Refused(400, str(error)) from None
-        answer = await self._switchboard.call(name, arguments, partial(_disconnected, receive))
+        answer = await self._switchboard.call(call.name, arguments, gone)
         return answer if call.result is bytes else network.dumped(answer)
 
+    def failed(self, error: Exception) -> tuple[int, bytes, Mapping[str, str]]:
+        """Return the answer for an error."""
+        if isinstance(error, Refused):
+            return error.status, network.refusal(type(error).__name__, error.reason), error.headers or {}
+        if isinstance(error, AgentGymFlowError):
+            return 422, network.refusal_of(error), {}
+        # A defect, or a full disk: clients retry until their deadline.
+        _logger.error("a call failed", exc_info=error)
+        return 500, network.refusal("Failed", type(error).__name__), {}
 
-async def _disconnected(receive: Receive) -> None:
-    """Return when the client has disconnected."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    async def headers(self, body: bytes) -> Mapping[str, str]:
+        """Return the digest of an answer."""
+        return {network.DIGEST: await _digest_of(body)}
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Start and end with the server (the lifespan of ASGI)."""
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        self._switchboard.close()
+        await send({"type": "lifespan.shutdown.complete"})
 
 
 async def _digest_of(body: bytes) -> str:
@@ -168,8 +156,8 @@ def serve(
 
     Args:
         flow: the manager.
-        token: see `create_app`.
-        worker_token: see `create_app`.
+        token: see `CallApplication`.
+        worker_token: see `CallApplication`.
         port: the port; 0 for a free one.
         host: the address to listen on; other machines can reach any but the loopback interface.
         on_ready: called with the server's address.
@@ -182,18 +170,7 @@ def serve(
 
 
 def _server(flow: Flow, token: str, worker_token: str | None) -> uvicorn.Server:
-    app = create_app(flow, token=token, worker_token=worker_token, is_ending=lambda: running.should_exit)
-    running = server(app, patience=PATIENCE, connections=CONNECTIONS, body=UPLOAD)
+    app = CallApplication(flow, token=token, worker_token=worker_token, is_ending=lambda: running.should_exit)
+    protocol = type("_CallProtocol", (FastProtocol,), {"application": app})
+    running = server(app, patience=PATIENCE, connections=CONNECTIONS, body=UPLOAD, protocol=protocol)
     return running
-
-
-async def _send(send: Send, status: int, body: bytes, headers: dict[str, str]) -> None:
-    every = {"Content-Length": str(len(body)), network.DIGEST: await _digest_of(body), **headers}
-    encoded = [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in every.items()]
-    await send({"type": "http.response.start", "status": status, "headers": encoded})
-    view = memoryview(body)
-    for start in range(0, len(body), CHUNK):
-        part = bytes(view[start : start + CHUNK])
-        await send({"type": "http.response.body", "body": part, "more_body": start + CHUNK < len(body)})
-    if not body:
-        await send({"type": "http.response.body", "body": b""})
