@@ -225,7 +225,7 @@ def test_a_run_with_other_settings_is_not_played_with_those_of_an_earlier_one(mo
         return Stage(lambda: setup["size"], {}, lambda _: "policy")
 
     monkeypatch.setattr("agentgym_flow.dataflow.rollout.stage_of", stage_of)
-    flow = Described(size=6)
+    flow = Described(size=6, policies=["policy"])
     service = RolloutService(flow, name="w")  # type: ignore[arg-type]
     service._staging = asyncio.Lock()
 
@@ -234,9 +234,9 @@ def test_a_run_with_other_settings_is_not_played_with_those_of_an_earlier_one(mo
         player = asyncio.run(service._player(lease))
         return player and player.stage.make_env()
 
-    assert [sizes({"size": 6}), sizes({"size": 6})] == [6, 6]
-    assert made == [{"size": 6}]
-    assert sizes({"size": 7}) is None, "the lease is older, or newer, than what the manager tells"
-    flow.settings = {"size": 7}
-    assert sizes({"size": 7}) == 7
-    assert sizes({"size": 6}) is None
+    assert [sizes({"size": 6, "policies": ["policy"]}), sizes({"size": 6, "policies": ["policy"]})] == [6, 6]
+    assert made == [{"size": 6, "policies": ["policy"]}]
+    assert sizes({"size": 7, "policies": ["policy"]}) is None, "the lease is older, or newer, than what the manager tells"
+    flow.settings = {"size": 7, "policies": ["policy"]}
+    assert sizes({"size": 7, "policies": ["policy"]}) == 7
+    assert sizes({"size": 6, "policies": ["policy"]}) is None

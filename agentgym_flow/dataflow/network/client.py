@@ -54,14 +54,13 @@ class NoAnswer(Exception):
 
 def _remote(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
     """Return a method that calls `method` of the manager."""
-    signature = inspect.signature(method)
+    _, *names = inspect.signature(method).parameters
+    defaults = {one: it.default for one, it in inspect.signature(method).parameters.items() if it.default is not it.empty}
 
     @wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        bound = signature.bind(self, *args, **kwargs)
-        bound.apply_defaults()
-        del bound.arguments["self"]
-        answer: T = self._call(method.__name__, bound.arguments)
+        arguments = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+        answer: T = self._call(method.__name__, {one: arguments[one] for one in names})
         return answer
 
     return call
@@ -194,7 +193,7 @@ class HttpFlow(RemoteFlow):
             answer = self._endpoint.send(path, body, {network.DIGEST: network.digest_of(body)}, idle=patience)
         except TryFailed as error:
             raise NoAnswer(str(error)) from None
-        if (answer.headers.get(network.DIGEST) or "") != network.digest_of(answer.body):
+        if answer.headers.get(network.DIGEST.lower()) != network.digest_of(answer.body):
             raise NoAnswer(f"HTTP {answer.status}, and the answer does not match its digest")
         return answer.status, answer.body
 
