@@ -22,6 +22,7 @@ call until the first worker has loaded them, of the second worker alone, and the
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 import re
@@ -42,12 +43,12 @@ from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.network.client import HttpFlow, read_token
 from agentgym_flow.dataflow.records import Claim, Commit, Flow, Lease, LeaseKey, Slot
 from agentgym_flow.dataflow.stage import load_state, state_to_send
-from agentgym_flow.dataflow.weights import apply, full
+from agentgym_flow.dataflow import weights as wire
 
 BATCH, GROUP = 1024, 8
 WINDOW = 16
 """Batches over which the rate of a row of `--retained` is measured."""
-MESSAGE = full({})
+MESSAGE = wire.full({})
 EPISODE = '{"action":"push left","observation":"#####\\n#.@ #"}\n[[523,17,9],[-0.1131,-2.5031,-0.0004]]\n'
 """What is repeated in a payload: like an episode, it has many quotation marks."""
 
@@ -208,23 +209,25 @@ def weights(folder: str) -> Iterator[str]:
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
     adapted = get_peft_model(model, LoraConfig(r=16, target_modules="all-linear"))
+    worker = copy.deepcopy(adapted)
     with tempfile.TemporaryDirectory() as place, over_http(Path(place)) as (flow, manager, _):
-        claim, loaded = opened(flow), None
+        claim, loaded, rows = opened(flow), None, None
+        sender = wire.Sender()
         for update, what in enumerate(("all weights", "changed adapters")):
             for name, tensor in adapted.named_parameters():
                 if update and "lora_B" in name:
                     torch.nn.init.normal_(tensor)
             used, began = cpu(manager), time.perf_counter()
-            version = flow.publish(claim, update, update, full(state_to_send(adapted)))
+            version = flow.publish(claim, update, update, sender.message(state_to_send(adapted)))
             times = []
             for _ in range(2):
                 message = flow.fetch("policy", version, version - 1 if loaded else None)
-                state = apply(loaded, message)
-                load_state(adapted, state)
+                state, known = wire.applied(loaded, message, rows)
+                load_state(worker, state)
                 times.append(time.perf_counter())
             row = f"{what} | {len(message) / 1e6:,.1f} | {times[0] - began:.2f} | {times[1] - times[0]:.2f}"
             yield f"{row} | {cpu(manager) - used:.2f} |"
-            loaded = state
+            loaded, rows = state, known
             flow.ack(claim, update, [], [])
 
 

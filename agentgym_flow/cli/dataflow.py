@@ -62,7 +62,7 @@ def serve(
     from agentgym_flow.dataflow.config import FlowConfig
     from agentgym_flow.dataflow.network.client import HttpFlow, read_token, tokens_in, workers_file
     from agentgym_flow.dataflow.network.server import serve as serve_flow
-    from agentgym_flow.dataflow.weights import RelayFlow
+    from agentgym_flow.dataflow.weight_store import RelayFlow
 
     if (folder is None) == (upstream is None):
         raise BadSetting("name a FOLDER for a manager, or --upstream URL for a relay")

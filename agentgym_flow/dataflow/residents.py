@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.dataflow.stage import Actor, load_state, state_to_send
-from agentgym_flow.dataflow.weights import apply, header
+from agentgym_flow.dataflow.weights import Rows, applied, header
 from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, UnknownName, UpdateFailed
 from agentgym_flow.generation import has_adapter
 from agentgym_flow.training.config import SERVERS, TRANSFORMERS
@@ -24,13 +24,14 @@ Generators = str | Mapping[str, str] | None
 class _Resident:
     """A model, version and digest of its weights (None: loading, or invalid), and how many episodes use it.
 
-    `session` is that of its generator, if it has one.
+    `rows` are those of its weights, as they were checked on arrival; a worker does not change them. `session` is that of its generator, if it has one.
     """
 
     policy: AsyncModelPolicy
     version: int | None = None
     digest: str | None = None
     users: int = 0
+    rows: Rows | None = None
     session: AbstractAsyncContextManager[object] | None = None
 
     async def leave(self) -> None:
@@ -175,15 +176,17 @@ class Residents:
         if base is not None:
             message = await asyncio.to_thread(self._flow.fetch, self._policy, version, base.version)
             try:
-                state = await asyncio.to_thread(apply, state_to_send(base.policy.model), message)
+                known = state_to_send(base.policy.model)
+                state, rows = await asyncio.to_thread(applied, known, message, base.rows)
                 self._check(version, digest, message)
             except BadData:  # the base differs from the manager's version
                 base = None
         if base is None:
             message = await asyncio.to_thread(self._flow.fetch, self._policy, version, None)
-            state = await asyncio.to_thread(apply, None, message)
+            state, rows = await asyncio.to_thread(applied, None, message)
             self._check(version, digest, message)
         load_state(room.policy.model, state)
+        room.rows = rows
         generator = room.policy.generator
         generator.version = -1  # weights of another run can have the same version
         if not isinstance(generator, AbstractAsyncContextManager):

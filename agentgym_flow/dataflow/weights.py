@@ -1,4 +1,4 @@
-"""Weights on their way from a trainer to workers: messages, the manager's store, and relays near other regions.
+"""Messages with weights, from a trainer to the manager and from there to workers; `weight_store` keeps them.
 
 A message is full, or a delta to weights that the receiver has: a safetensors file. A delta has the new values of a
 tensor with their places, not differences, so the result is exact for every type, and applying a message twice has the
@@ -9,28 +9,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import re
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
-from pathlib import Path
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from safetensors.torch import load, save
 
-from agentgym_flow._util.files import write_atomically
-from agentgym_flow._util.sharing import Lock
-from agentgym_flow.core import check_positive, stable_hash
-from agentgym_flow.dataflow.network.client import RemoteFlow
-from agentgym_flow.dataflow.records import Flow
+from agentgym_flow.core import stable_hash
 from agentgym_flow.errors import BadData, shown
 
 State = Mapping[str, torch.Tensor]
 Bits = npt.NDArray[Any]
+Rows = Mapping[str, list[Any]]
+"""For each tensor of some weights its type, its shape, and the SHA-256 of its bytes."""
 
 FULL, DELTA, LORA = "full", "delta", "lora"
 KINDS = (FULL, DELTA, LORA)
@@ -50,22 +44,34 @@ class Header(NamedTuple):
         digest: of the resulting weights, see `digest`.
         base: the digest of the weights that a delta applies to; empty for a full message.
         gone: names of tensors in the base that the new weights do not have.
+        names: of the tensors that are sent as a whole; None if others are sent in part.
     """
 
     kind: str
     digest: str
     base: str
     gone: tuple[str, ...]
+    names: frozenset[str] | None
 
 
 def digest(state: State) -> str:
     """Return the SHA-256 (hex) of names, types, shapes and bytes; the order of the tensors does not matter."""
-    rows = []
-    for name in sorted(state):
-        tensor = state[name]
-        content = hashlib.sha256(_bits(tensor).data).hexdigest()
-        rows.append([name, str(tensor.dtype), list(tensor.shape), content])
-    return stable_hash(rows)
+    return digest_of_rows(rows_of(state))
+
+
+def rows_of(state: State) -> dict[str, list[Any]]:
+    """Return what the digest of weights is computed from, with one thread for each core."""
+    with ThreadPoolExecutor() as threads:
+        contents = threads.map(lambda tensor: hashlib.sha256(_bits(tensor).data).hexdigest(), state.values())
+    return {
+        name: [str(tensor.dtype), list(tensor.shape), content]
+        for (name, tensor), content in zip(state.items(), contents, strict=True)
+    }
+
+
+def digest_of_rows(rows: Rows) -> str:
+    """Return the digest of weights with these rows."""
+    return stable_hash([[name, *rows[name]] for name in sorted(rows)])
 
 
 def full(state: State) -> bytes:
@@ -79,15 +85,48 @@ def delta(base: State, new: State) -> bytes:
     For each tensor it has nothing, the new values with their places (as indices, or as a bit for each place), or the
     whole tensor, whichever is smallest. Its header can make it larger than the full message.
     """
-    return _delta(base, digest(base), new, digest(new))
+    return delta_between(base, digest(base), new, digest(new))
+
+
+class Sender:
+    """Makes the messages of one trainer: all weights, or only tensors that have changed since it last sent all.
+
+    With adapters, these are a small part. All of them are hashed each time, so no change is missed.
+    """
+
+    def __init__(self) -> None:
+        self._origin: Rows = {}  # of the weights last sent in full
+
+    def message(self, state: State) -> bytes:
+        """Return the next message, a delta if most bytes are those of the last full one."""
+        rows = rows_of(state)
+        changed = {name: tensor for name, tensor in state.items() if self._origin.get(name) != rows[name]}
+        if 2 * sum(one.nbytes for one in changed.values()) > sum(one.nbytes for one in state.values()):
+            return self.full(state, rows)
+        parts = {_DENSE + name: tensor for name, tensor in changed.items()}
+        gone = sorted(self._origin.keys() - rows.keys())
+        return _message(parts, digest_of_rows(rows), digest_of_rows(self._origin), gone)
+
+    def full(self, state: State, rows: Rows | None = None) -> bytes:
+        """Return a message with all weights, to which later ones refer."""
+        self._origin = rows_of(state) if rows is None else rows
+        return _message({_DENSE + name: one for name, one in state.items()}, digest_of_rows(self._origin), "", [])
 
 
 def apply(base: State | None, message: bytes) -> dict[str, torch.Tensor]:
-    """Return the weights after applying a message, on the CPU. They may share tensors with `base`, which is unchanged.
+    """Return the weights after applying a message, as `applied`."""
+    return applied(base, message)[0]
+
+
+def applied(base: State | None, message: bytes, known: Rows | None = None) -> tuple[dict[str, torch.Tensor], Rows]:
+    """Return the weights after applying a message, on the CPU, and their rows.
+
+    They may share tensors with `base`, which is unchanged.
 
     Args:
         base: the weights that a delta applies to, or its result; not needed for a full message.
         message: as `full` or `delta` returns it.
+        known: the rows of `base`, computed when it was loaded; None to compute them.
 
     Raises:
         BadData: it is damaged, or applies to other weights.
@@ -99,9 +138,27 @@ def apply(base: State | None, message: bytes) -> dict[str, torch.Tensor]:
         raise
     except Exception as error:
         raise BadData(f"damaged weights: {error!s:.200}; fetch them again") from None
-    if digest(state) != about.digest:
+    old = {name: known[name] for name, one in state.items() if base and base.get(name) is one} if known else {}
+    rows = old | rows_of({name: tensor for name, tensor in state.items() if name not in old})
+    check_rows(rows, about.digest)
+    return state, rows
+
+
+def check_rows(rows: Rows, announced: str) -> None:
+    """Raise `BadData` if weights with these rows do not have the digest that their message announces."""
+    if digest_of_rows(rows) != announced:
         raise BadData("the weights are damaged: their SHA-256 differs from the announced one; fetch them again in full")
-    return state
+
+
+def rebased(message: bytes, base: str) -> bytes:
+    """Return a delta of whole tensors as one to other weights, with this digest, that differ in these tensors only."""
+    length = int.from_bytes(message[:8], "little")
+    entries = json.loads(message[8 : 8 + length])
+    schema, result, _, gone = json.loads(entries["__metadata__"]["agentgym_flow"])
+    entries["__metadata__"]["agentgym_flow"] = json.dumps([schema, result, base, gone])
+    head = json.dumps(entries).encode()
+    head += b" " * (-len(head) % 8)
+    return len(head).to_bytes(8, "little") + head + message[8 + length :]
 
 
 def header(message: bytes) -> Header:
@@ -118,7 +175,12 @@ def header(message: bytes) -> Header:
     except Exception as error:
         raise BadData(f"not a message of weights: {error!s:.200}; fetch them again") from None
     kind = LORA if entries and all(".lora_" in name for name in entries) else DELTA if base else FULL
-    return Header(kind, result, base, tuple(gone))
+    whole = all(name.startswith(_DENSE) for name in entries)
+    return Header(kind, result, base, tuple(gone), frozenset(map(_name_of, entries)) if whole else None)
+
+
+def _name_of(part: str) -> str:
+    return part.removeprefix(_DENSE)
 
 
 # ---------------------------------------------------------------- creating messages
@@ -133,7 +195,8 @@ def _message(tensors: State, result: str, base: str, gone: list[str]) -> bytes:
     return save(owned, {"agentgym_flow": json.dumps([_SCHEMA, result, base, gone])})
 
 
-def _delta(base: State, base_digest: str, new: State, new_digest: str) -> bytes:
+def delta_between(base: State, base_digest: str, new: State, new_digest: str) -> bytes:
+    """Return `delta` of weights whose digests are known."""
     sent: dict[str, torch.Tensor] = {}
     for name, tensor in new.items():
         sent |= _changes(name, base.get(name), tensor)
@@ -205,215 +268,3 @@ def _overwrite(name: str, known: State, parts: dict[str, torch.Tensor]) -> torch
             raise BadData(f"damaged weights: {shown(name)} has invalid positions; fetch them in full")
         bits[indices] = _bits(values)
     return torch.from_numpy(bits).view(old.dtype).reshape(old.shape)
-
-
-_ENDING = ".safetensors"
-
-
-class Files(MutableMapping[str, bytes]):
-    """The files of a folder, by their names without the suffix. Writes are atomic and survive a loss of power."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        _to_disk(folder.parent)
-
-    def _path(self, name: str) -> Path:
-        return self._folder / (name + _ENDING)
-
-    def __getitem__(self, name: str) -> bytes:
-        try:
-            return self._path(name).read_bytes()
-        except FileNotFoundError:
-            raise KeyError(name) from None
-
-    def __setitem__(self, name: str, content: bytes) -> None:
-        with write_atomically(self._path(name)) as partial:
-            partial.write_bytes(content)
-            _to_disk(partial)
-        _to_disk(self._folder)
-
-    def __delitem__(self, name: str) -> None:
-        try:
-            self._path(name).unlink()
-        except FileNotFoundError:
-            raise KeyError(name) from None
-
-    def __iter__(self) -> Iterator[str]:
-        return (path.name.removesuffix(_ENDING) for path in self._folder.glob(f"*{_ENDING}"))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-def _to_disk(path: Path) -> None:
-    """Wait until a file's content, or the names in a folder, are on disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-class WeightStore:
-    """Stores versions of weights, and returns each as the smallest message that its receiver can use. Thread-safe.
-
-    Args:
-        kept: where full messages are kept, by name: a dictionary, or `Files`, which survive a restart.
-
-    Attributes:
-        sent: for each of `updates.KINDS`, the bytes of the messages that were returned.
-    """
-
-    def __init__(self, kept: MutableMapping[str, bytes] | None = None) -> None:
-        self._kept = {} if kept is None else kept
-        self._deltas: dict[tuple[str, int, int], bytes] = {}  # empty if the full message is smaller
-        self._locks: dict[str, Lock] = {}
-        self._counting = Lock()
-        self.sent: Counter[str] = Counter()
-
-    def digest(self, message: bytes) -> str:
-        """Return the digest of the weights in a message, according to its header. Raises `BadData` if it is invalid."""
-        return header(message).digest
-
-    def put(self, policy: str, version: int, message: bytes) -> None:
-        """Store a version: a full message, or a delta to weights that are kept. Repeating it has no effect.
-
-        Raises `BadData` if the message is damaged, is a delta to weights that are not kept, or other weights have this
-        version.
-        """
-        about = header(message)
-        with self._lock(policy):
-            known = self._kept.get(_name(policy, version))
-            if known is not None and header(known).digest != about.digest:
-                raise BadData(f"version {version} of {policy} exists with other weights; publish a new version")
-            state = apply(self._base(policy, about.base), message)
-            if known is None:
-                self._kept[_name(policy, version)] = full(state) if about.base else message
-
-    def get(self, policy: str, version: int, have: int | None = None) -> bytes:
-        """Return the smallest message with a version, for a receiver that has version `have` or none.
-
-        Raises `BadData` if the version is not kept.
-        """
-        with self._lock(policy):
-            key = (policy, version if have is None else have, version)
-            if key not in self._deltas and have is not None and _name(policy, have) in self._kept:
-                self._deltas[key] = self._delta(*key)
-            message = self._deltas.get(key) or self._message(policy, version)
-        with self._counting:
-            self.sent[header(message).kind] += len(message)
-        return message
-
-    def prune(self, policy: str, versions: Collection[int]) -> None:
-        """Keep only these versions."""
-        with self._lock(policy):
-            for version in self.versions(policy):
-                if version not in versions:
-                    del self._kept[_name(policy, version)]
-            for key in list(self._deltas):
-                if key[0] == policy and not {*key[1:]} <= {*versions}:
-                    del self._deltas[key]
-
-    def versions(self, policy: str) -> list[int]:
-        """Return the versions that are kept, in order."""
-        pattern = re.compile(re.escape(_name(policy, 0)[:-1]) + r"(\d+)")
-        return sorted(int(found[1]) for name in list(self._kept) if (found := pattern.fullmatch(name)))
-
-    def _lock(self, policy: str) -> Lock:
-        return self._locks.setdefault(policy, Lock())
-
-    def _message(self, policy: str, version: int) -> bytes:
-        message = self._kept.get(_name(policy, version))
-        if message is None:
-            raise BadData(f"version {version} of {policy} is not kept any more; take a new lease")
-        return message
-
-    def _base(self, policy: str, wanted: str) -> dict[str, torch.Tensor] | None:
-        """Return the weights with a digest; None for no digest, or if they are not kept."""
-        for version in reversed(self.versions(policy)) if wanted else ():
-            message = self._message(policy, version)
-            if header(message).digest == wanted:
-                return apply(None, message)
-        return None
-
-    def _delta(self, policy: str, have: int, version: int) -> bytes:
-        """Return a delta; empty if it is not smaller than the full message, or the receiver's version is damaged."""
-        known, message = self._message(policy, have), self._message(policy, version)
-        try:  # `apply` has checked the digests
-            change = _delta(apply(None, known), header(known).digest, apply(None, message), header(message).digest)
-        except BadData:
-            return b""
-        return change if len(change) < len(message) else b""
-
-
-def _name(policy: str, version: int) -> str:
-    return f"{quote(policy, safe='')}@{version}"
-
-
-class Relay:
-    """A store near workers that fetches missing versions from a remote store, each once. Thread-safe.
-
-    Args:
-        fetch: `get` of the remote store, or of another relay.
-        store: where versions are kept; by default in memory.
-        keep: how many versions of a policy are kept, the newest.
-
-    Attributes:
-        fetched: for each of `updates.KINDS`, the bytes that came from the remote store.
-    """
-
-    def __init__(
-        self, fetch: Callable[[str, int, int | None], bytes], store: WeightStore | None = None, keep: int = 8
-    ) -> None:
-        self.store = store or WeightStore()
-        self._fetch = fetch
-        self._keep = check_positive("keep", keep)
-        self._locks: dict[str, Lock] = {}
-        self._counting = Lock()
-        self.fetched: Counter[str] = Counter()
-
-    def get(self, policy: str, version: int, have: int | None = None) -> bytes:
-        """Return a version as `WeightStore.get` does; fetch it first if it is missing.
-
-        Raises `BadData` if the remote store does not have it or sends other weights, and whatever fetching raises.
-        """
-        with self._locks.setdefault(policy, Lock()):  # concurrent calls wait, and then find it here
-            versions = self.store.versions(policy)
-            if version not in versions:
-                self._get(policy, version, versions[-1] if versions else None)
-                self.store.prune(policy, [*sorted({*versions, version})[-self._keep :], version])
-        return self.store.get(policy, version, have)
-
-    def _get(self, policy: str, version: int, have: int | None) -> None:
-        try:
-            message = self._fetch(policy, version, have)
-            self.store.put(policy, version, message)
-        except BadData:
-            if have is None:
-                raise
-            self._get(policy, version, None)  # the base here may be damaged
-            return
-        with self._counting:
-            self.fetched[header(message).kind] += len(message)
-
-
-class RelayFlow(RemoteFlow):
-    """A manager for the workers of a region, which fetches each version of the weights from far away only once.
-
-    Args:
-        upstream: the manager, or another relay.
-
-    Attributes:
-        relay: keeps the weights.
-    """
-
-    def __init__(self, upstream: Flow) -> None:
-        super().__init__("the manager behind this relay", deadline=0.0)  # its clients repeat calls
-        self._upstream = upstream
-        self.relay = Relay(upstream.fetch)
-
-    def _attempt(self, name: str, arguments: dict[str, Any]) -> Any:
-        if name == "fetch":
-            return self.relay.get(**arguments)
-        return getattr(self._upstream, name)(**arguments)

@@ -20,7 +20,8 @@ from typer.testing import CliRunner
 from agentgym_flow.cli.app import app
 from agentgym_flow.dataflow.network.client import VARIABLE, HttpFlow, read_token
 from agentgym_flow.dataflow.network.server import serving
-from agentgym_flow.dataflow.weights import RelayFlow, full
+from agentgym_flow.dataflow.weight_store import RelayFlow
+from agentgym_flow.dataflow.weights import full
 
 TOKEN = "a-token-for-tests"
 

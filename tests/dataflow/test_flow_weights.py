@@ -17,19 +17,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 
+from agentgym_flow.dataflow.weight_store import Files, Relay, WeightStore
 from agentgym_flow.dataflow.weights import (
     DELTA,
     FULL,
     LORA,
-    Files,
-    Relay,
+    Sender,
     State,
-    WeightStore,
+    applied,
     apply,
     delta,
     digest,
     full,
     header,
+    rows_of,
 )
 from agentgym_flow.errors import BadData, BadSetting
 
@@ -299,12 +300,81 @@ def test_a_store_computes_the_digest_of_each_version_once_for_a_delta(monkeypatc
     states = [{"layer": torch.zeros(1000)}, {"layer": torch.zeros(1000).index_fill_(0, torch.tensor([3]), 1.0)}]
     for version, state in enumerate(states):
         store.put("a", version, full(state))
-    real = digest
-    monkeypatch.setattr("agentgym_flow.dataflow.weights.digest", lambda state: hashed.append(state) or real(state))
+    real = rows_of
+    monkeypatch.setattr("agentgym_flow.dataflow.weights.rows_of", lambda state: hashed.append(state) or real(state))
     message = store.get("a", 1, 0)
     assert len(hashed) == 2
-    assert header(message).base == real(states[0])
+    assert header(message).base == digest(states[0])
     assert len(message) < len(full(states[1]))
+
+
+def adapted(number: int, **more: torch.Tensor) -> dict[str, torch.Tensor]:
+    """A large frozen tensor, and an adapter that training changes."""
+    return {"base": torch.arange(20_000.0), "a.lora_A": torch.ones(8), "a.lora_B": torch.full((8,), float(number))} | more
+
+
+def test_a_sender_sends_what_has_changed_since_it_sent_all(make_store: Callable[[], WeightStore]) -> None:
+    sender, store = Sender(), make_store()
+    messages = [sender.message(adapted(number)) for number in range(5)]
+    assert [header(one).kind for one in messages] == [FULL, LORA, LORA, LORA, LORA]
+    assert {header(one).base for one in messages[1:]} == {digest(adapted(0))}
+    for version, message in enumerate(messages):
+        store.put("p", version, message)
+    assert sum(map(len, messages[1:])) < len(messages[0]) / 10
+    for version in range(5):
+        for have in (None, *range(5)):
+            found = apply(None if have is None else adapted(have), store.get("p", version, have))
+            equal(found, adapted(version))
+    assert len(store.get("p", 4, 3)) < 1000, "what one delta changes, the next one replaces"
+    equal(apply(adapted(3), store.get("p", 4, 3)), adapted(4))
+
+
+def test_a_change_of_a_frozen_tensor_is_sent(make_store: Callable[[], WeightStore]) -> None:
+    """Some optimizers write past PyTorch's count of changes, so contents are compared."""
+    sender, store, state = Sender(), make_store(), adapted(0)
+    store.put("p", 0, sender.message(state))
+    state["base"].data[7] = -1.0
+    store.put("p", 1, sender.message(state))
+    equal(apply(None, store.get("p", 1)), state)
+    store.put("p", 2, sender.message(adapted(2, new=torch.ones(3))))
+    equal(apply(state, store.get("p", 2, 1)), adapted(2, new=torch.ones(3)))
+    store.put("p", 3, sender.message(adapted(3)))
+    equal(apply(adapted(2, new=torch.ones(3)), store.get("p", 3, 2)), adapted(3))
+
+
+def test_the_base_of_a_delta_is_kept_as_long_as_the_delta(make_store: Callable[[], WeightStore]) -> None:
+    sender, store = Sender(), make_store()
+    for version in range(4):
+        store.put("p", version, sender.message(adapted(version)))
+        store.prune("p", {version - 1, version})
+    store = make_store() if len(make_store().versions("p")) else store
+    assert store.versions("p") == [0, 2, 3]
+    equal(apply(None, store.get("p", 3)), adapted(3))
+    equal(apply(adapted(2), store.get("p", 3, 2)), adapted(3))
+    store.put("p", 4, Sender().message(adapted(4)))
+    store.prune("p", {4})
+    assert store.versions("p") == [4]
+    with pytest.raises(BadData, match="missing here"):
+        store.put("p", 5, sender.message(adapted(5)))
+    store.put("p", 5, sender.full(adapted(5)))
+    damaged = bytearray(sender.message(adapted(6)))
+    damaged[-1] ^= 1
+    with pytest.raises(BadData, match="SHA-256"):
+        store.put("p", 6, bytes(damaged))
+
+
+def test_tensors_that_a_worker_has_checked_are_not_hashed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    sender, hashed = Sender(), []
+    state, rows = applied(None, sender.message(adapted(0)))
+    change = sender.message(adapted(1))
+    real = rows_of
+    monkeypatch.setattr("agentgym_flow.dataflow.weights.rows_of", lambda them: hashed.extend(them) or real(them))
+    state, rows = applied(state, change, rows)
+    assert hashed == ["a.lora_B"]
+    equal(state, adapted(1))
+    assert rows == real(adapted(1))
+    with pytest.raises(BadData, match="SHA-256"):
+        applied(adapted(0), sender.message(adapted(2)), {**rows, "base": rows["a.lora_A"]})
 
 
 def test_what_is_pruned_is_gone(make_store: Callable[[], WeightStore]) -> None:

@@ -22,9 +22,9 @@ from agentgym_flow.dataflow.bookkeeping.ledger import FIXED
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.records import PARTIAL, Claim, Flow, Slot
 from agentgym_flow.dataflow.stage import KEEP, REPORTS, stage_of, state_to_send, turn_router
-from agentgym_flow.dataflow.weights import full
+from agentgym_flow.dataflow.weights import Sender
 from agentgym_flow.episodes import Group
-from agentgym_flow.errors import AgentGymFlowError
+from agentgym_flow.errors import AgentGymFlowError, BadData
 from agentgym_flow.generation import check_finite
 from agentgym_flow.training.config import TRANSFORMERS
 from agentgym_flow.training.group_source import (
@@ -107,6 +107,7 @@ class LeasedGroups:
         self._taken = 0  # batches
         self._checkpoint = 0  # batches before the last checkpoint
         self._inbox: Inbox | None = None
+        self._sender = Sender()
 
     @property
     def exact(self) -> bool:
@@ -141,7 +142,11 @@ class LeasedGroups:
             self._ended = threading.Event()
             arguments = (self._flow, self._claim, self._ended)
             threading.Thread(target=_beat, args=arguments, name="heartbeat", daemon=True).start()
-        self._flow.publish(self._claim, batch, version, full(state_to_send(model, self._dtype)))
+        state = state_to_send(model, self._dtype)
+        try:
+            self._flow.publish(self._claim, batch, version, self._sender.message(state))
+        except BadData:  # the manager has lost the weights that a delta refers to
+            self._flow.publish(self._claim, batch, version, self._sender.full(state))
 
     def _setup(self) -> dict[str, Any]:
         config, actor = self._config, self._actor()

@@ -32,7 +32,7 @@ from agentgym_flow.dataflow.records import (
     Slot,
 )
 from agentgym_flow.dataflow.trace import NAME, TracedFlow, TraceWriter
-from agentgym_flow.dataflow.weights import Files, WeightStore
+from agentgym_flow.dataflow.weight_store import Files, WeightStore
 from agentgym_flow.errors import BadSetting, RunsFinished, shown
 
 ACTOR, ACTORS = "actor", "actors"
