@@ -35,6 +35,14 @@ class Head(NamedTuple):
     headers: dict[str, str]
 
 
+class Reply(NamedTuple):
+    """The answer to a request: status, headers and body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
 class Application(ABC):
     """Answers requests. Both methods may raise `Refused`."""
 
@@ -43,16 +51,12 @@ class Application(ABC):
         """Return the most bytes that the body of a request may have, and what to say if it has more."""
 
     @abstractmethod
-    async def answer(self, head: Head, body: bytes, gone: Callable[[], Awaitable[object]]) -> bytes:
-        """Return the body of the answer; `gone` returns when the client has disconnected."""
+    async def answer(self, head: Head, body: bytes, gone: Callable[[], Awaitable[object]]) -> Reply:
+        """Return the answer; `gone` returns when the client has disconnected."""
 
     @abstractmethod
-    def failed(self, error: Exception) -> tuple[int, bytes, Mapping[str, str]]:
-        """Return status, body and headers of the answer to a request that failed or was refused."""
-
-    @abstractmethod
-    async def headers(self, body: bytes) -> Mapping[str, str]:
-        """Return the headers of an answer."""
+    def failed(self, error: Exception) -> Reply:
+        """Return the answer to a request that failed or was refused."""
 
 
 def read_head(given: bytes) -> tuple[Head, bool]:
@@ -201,21 +205,16 @@ class FastProtocol(Patient, asyncio.Protocol):
     # ---------------------------------------------------------------- an answer
     async def _answer(self, head: Head, body: bytes) -> None:
         try:
-            answer = await self.application.answer(head, body, self._gone.wait)
+            await self._write(*await self.application.answer(head, body, self._gone.wait))
         except Exception as error:
             await self._refuse(error)
-        else:
-            await self._write(200, answer, {})
 
     async def _refuse(self, error: Exception) -> None:
-        status, answer, headers = self.application.failed(error)
         self._stays = self._stays and not isinstance(error, Refused)
-        await self._write(status, answer, headers)
+        await self._write(*self.application.failed(error))
 
-    async def _write(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-        every = {"Content-Length": len(body), **await self.application.headers(body), **headers}
-        if not self._stays:
-            every["Connection"] = "close"
+    async def _write(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        every = {**headers, "Content-Length": len(body), **({} if self._stays else {"Connection": "close"})}
         lines = "".join(f"{name}: {value}\r\n" for name, value in every.items())
         head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{lines}\r\n".encode("ascii")
         view = memoryview(body)

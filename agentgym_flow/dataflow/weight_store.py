@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import quote
 
 import torch
-from safetensors.torch import load
 
 from agentgym_flow._util.files import write_atomically
 from agentgym_flow._util.sharing import Lock
@@ -28,7 +27,7 @@ from agentgym_flow.dataflow.weights import (
     full,
     header,
     rebased,
-    rows_of,
+    rows_in,
 )
 from agentgym_flow.errors import BadData
 
@@ -120,7 +119,9 @@ class WeightStore:
             origin = None if base is None else self._header(base)
             if base is not None and origin is not None and not origin.base and about.names is not None:
                 rows = {one: row for one, row in self._rows_of(base).items() if one not in about.gone}
-                check_rows(rows | rows_of(_tensors(message)), about.digest)
+                check_rows(rows | rows_in(message), about.digest)
+            elif not about.base and about.names is not None:
+                check_rows(rows := rows_in(message), about.digest)
             else:
                 state, rows = applied(None if base is None else self._state(base), message)
                 message = full(state) if about.base else message
@@ -184,7 +185,7 @@ class WeightStore:
     def _rows_of(self, name: str) -> Rows:
         """Return the rows of a kept full message."""
         if name not in self._rows:
-            self._rows[name] = applied(None, self._kept[name])[1]
+            self._rows[name] = rows_in(self._kept[name])
         return self._rows[name]
 
     def _full(self, policy: str, version: int) -> bytes:
@@ -220,14 +221,6 @@ class WeightStore:
         except BadData:
             return b""
         return change if len(change) < len(self._kept[new]) or wanted.base else b""
-
-
-def _tensors(message: bytes) -> dict[str, torch.Tensor]:
-    """Return the tensors of a message that are sent as a whole. Raises `BadData` if it is damaged."""
-    try:
-        return {name.partition("/")[2]: tensor for name, tensor in load(message).items()}
-    except Exception as error:
-        raise BadData(f"damaged weights: {error!s:.200}; fetch them again") from None
 
 
 def _name(policy: str, version: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors.torch import load, save
+from safetensors.torch import load
 
 from agentgym_flow.core import stable_hash
 from agentgym_flow.errors import BadData, shown
@@ -34,6 +35,23 @@ _SCHEMA = "agentgym_flow.weights/1"
 _DENSE, _INDICES, _MASK, _VALUES = "dense/", "indices/", "mask/", "values/"
 _MOST_INDEXED = 1 << 31
 _LARGEST_HEADER = 100_000_000  # as in safetensors
+_TYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+    "C64": torch.complex64,
+}
+"""The names of types in safetensors."""
+_TYPE_NAMES = {dtype: name for name, dtype in _TYPES.items()}
 
 
 class Header(NamedTuple):
@@ -61,12 +79,40 @@ def digest(state: State) -> str:
 
 def rows_of(state: State) -> dict[str, list[Any]]:
     """Return what the digest of weights is computed from, with one thread for each core."""
+    of = {name: (tensor.dtype, list(tensor.shape), _bits(tensor).data) for name, tensor in state.items()}
+    return _hashed(of)
+
+
+def rows_in(message: bytes) -> dict[str, list[Any]]:
+    """Return the rows of the tensors in a message that has whole ones only, without a copy of them.
+
+    Raises `BadData` if it is damaged.
+    """
+    try:
+        start = 8 + int.from_bytes(message[:8], "little")
+        entries = json.loads(message[8:start])
+        del entries["__metadata__"]
+        content, of, place = memoryview(message)[start:], {}, 0
+        for name, entry in sorted(entries.items(), key=lambda one: one[1]["data_offsets"]):
+            dtype, shape, (begin, end) = _TYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
+            if begin != place or end - begin != math.prod(shape, start=dtype.itemsize):
+                raise ValueError(f"{shown(name)} has another size")
+            of[_name_of(name)] = dtype, shape, content[begin:end]
+            place = end
+        if place != len(content):
+            raise ValueError("it is cut off")
+        return _hashed(of)
+    except Exception as error:
+        raise BadData(f"damaged weights: {error!s:.200}; fetch them again") from None
+
+
+def _hashed(of: Mapping[str, tuple[torch.dtype, list[int], memoryview]]) -> dict[str, list[Any]]:
     with ThreadPoolExecutor() as threads:
-        contents = threads.map(lambda tensor: hashlib.sha256(_bits(tensor).data).hexdigest(), state.values())
-    return {
-        name: [str(tensor.dtype), list(tensor.shape), content]
-        for (name, tensor), content in zip(state.items(), contents, strict=True)
-    }
+        contents = threads.map(lambda one: hashlib.sha256(one[2]).hexdigest(), of.values())
+        return {
+            name: [str(dtype), shape, content]
+            for (name, (dtype, shape, _)), content in zip(of.items(), contents, strict=True)
+        }
 
 
 def digest_of_rows(rows: Rows) -> str:
@@ -156,9 +202,7 @@ def rebased(message: bytes, base: str) -> bytes:
     entries = json.loads(message[8 : 8 + length])
     schema, result, _, gone = json.loads(entries["__metadata__"]["agentgym_flow"])
     entries["__metadata__"]["agentgym_flow"] = json.dumps([schema, result, base, gone])
-    head = json.dumps(entries).encode()
-    head += b" " * (-len(head) % 8)
-    return len(head).to_bytes(8, "little") + head + message[8 + length :]
+    return _headed(entries, memoryview(message)[8 + length :])
 
 
 def header(message: bytes) -> Header:
@@ -185,14 +229,20 @@ def _name_of(part: str) -> str:
 
 # ---------------------------------------------------------------- creating messages
 def _message(tensors: State, result: str, base: str, gone: list[str]) -> bytes:
-    seen: set[int] = set()
-    owned = {}
-    for name, tensor in tensors.items():
-        tensor = tensor.detach().cpu().contiguous()
-        where = tensor.untyped_storage().data_ptr()
-        owned[name] = tensor.clone() if where in seen else tensor  # a file has no tied weights
-        seen.add(where)
-    return save(owned, {"agentgym_flow": json.dumps([_SCHEMA, result, base, gone])})
+    entries: dict[str, Any] = {"__metadata__": {"agentgym_flow": json.dumps([_SCHEMA, result, base, gone])}}
+    contents, place = [], 0
+    for name, tensor in sorted(tensors.items(), key=lambda one: (-one[1].element_size(), one[0])):  # aligned
+        offsets = [place, place := place + tensor.nbytes]
+        entries[name] = {"dtype": _TYPE_NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": offsets}
+        contents.append(_bits(tensor).data)
+    return _headed(entries, *contents)
+
+
+def _headed(entries: Mapping[str, Any], *contents: bytes | memoryview) -> bytes:
+    """Return a safetensors file; `safetensors.torch.save` would copy the tensors three times."""
+    head = json.dumps(entries).encode()
+    head += b" " * (-len(head) % 8)
+    return b"".join([len(head).to_bytes(8, "little"), head, *contents])
 
 
 def delta_between(base: State, base_digest: str, new: State, new_digest: str) -> bytes:

@@ -1,20 +1,20 @@
 """The HTTP server of a manager: `POST /v3/CALL` for each call of `Flow`, with the bearer token of trainers or workers.
 
 Invalid requests get a status of 400 or above and one sentence; errors of the package are sent by name, with status 422.
-All bodies have a digest. There is no encryption: between machines, use a tunnel (SSH, WireGuard) or a TLS proxy.
+All bodies have a digest, except weights, whose receiver checks a digest of their own. There is no encryption: between machines, use a tunnel (SSH, WireGuard) or a TLS proxy.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl
 
 from agentgym_flow._util.http import check_token
-from agentgym_flow._util.fast_http import Application, FastProtocol, Head
+from agentgym_flow._util.fast_http import Application, FastProtocol, Head, Reply
 from agentgym_flow._util.serving import HOST, Refused, has_token, in_thread, needing_extra, run, server
 from agentgym_flow.dataflow import network
 from agentgym_flow.dataflow.network import Switchboard
@@ -91,31 +91,33 @@ class CallApplication(Application):
         limit = self._largest if limit is None else limit
         return limit, f"a request of this call can have at most {limit:,} bytes"
 
-    async def answer(self, head: Head, body: bytes, gone: Callable[[], Awaitable[object]]) -> bytes:
+    async def answer(self, head: Head, body: bytes, gone: Callable[[], Awaitable[object]]) -> Reply:
         """Make the call."""
         call = network.CALLS[head.path.removeprefix(network.VERSION)]
-        if head.headers.get(_DIGEST, "") != await _digest_of(body):
+        if call.raw is None and head.headers.get(_DIGEST, "") != await _digest_of(body):
             raise Corrupted(400, "the body does not match its digest")
         try:
             arguments = network.arguments_of(call, body, dict(parse_qsl(head.query, keep_blank_values=True)))
         except network.Malformed as error:
             raise Refused(400, str(error)) from None
         answer = await self._switchboard.call(call.name, arguments, gone)
-        return answer if call.result is bytes else network.dumped(answer)
+        if call.result is bytes:
+            return Reply(200, {}, answer)
+        content = network.dumped(answer)
+        return Reply(200, {network.DIGEST: await _digest_of(content)}, content)
 
-    def failed(self, error: Exception) -> tuple[int, bytes, Mapping[str, str]]:
+    def failed(self, error: Exception) -> Reply:
         """Return the answer for an error."""
+        status, headers, content = 422, {}, b""
         if isinstance(error, Refused):
-            return error.status, network.refusal(type(error).__name__, error.reason), error.headers or {}
-        if isinstance(error, AgentGymFlowError):
-            return 422, network.refusal_of(error), {}
-        # A defect, or a full disk: clients retry until their deadline.
-        _logger.error("a call failed", exc_info=error)
-        return 500, network.refusal("Failed", type(error).__name__), {}
-
-    async def headers(self, body: bytes) -> Mapping[str, str]:
-        """Return the digest of an answer."""
-        return {network.DIGEST: await _digest_of(body)}
+            status, headers = error.status, error.headers or {}
+            content = network.refusal(type(error).__name__, error.reason)
+        elif isinstance(error, AgentGymFlowError):
+            content = network.refusal_of(error)
+        else:  # a defect, or a full disk: clients retry until their deadline
+            _logger.error("a call failed", exc_info=error)
+            status, content = 500, network.refusal("Failed", type(error).__name__)
+        return Reply(status, {network.DIGEST: network.digest_of(content), **headers}, content)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Start and end with the server (the lifespan of ASGI)."""
