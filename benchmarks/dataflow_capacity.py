@@ -37,13 +37,13 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from agentgym_flow.dataflow import weights as wire
 from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal
 from agentgym_flow.dataflow.bookkeeping.manager import JOURNAL, Manager
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.network.client import HttpFlow, read_token
 from agentgym_flow.dataflow.records import Claim, Commit, Flow, Lease, LeaseKey, Slot
 from agentgym_flow.dataflow.stage import load_state, state_to_send
-from agentgym_flow.dataflow import weights as wire
 
 BATCH, GROUP = 1024, 8
 WINDOW = 16

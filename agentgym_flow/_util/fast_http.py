@@ -14,10 +14,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from agentgym_flow._util.serving import BODY, HEADERS, Patient, Refused, stop
+from agentgym_flow._util.serving import BODY, HEADERS, Patient, Refused
 
 LONGEST_HEAD = 1 << 16
 """The most bytes of a request line and headers."""
+
+LARGE = 1 << 20
+"""Bytes of a body from which on it is received without copies."""
 
 PART = 1 << 20
 """Bytes of an answer that are written at a time; slow readers have a deadline for each part."""
@@ -51,7 +54,7 @@ class Application(ABC):
         """Return the most bytes that the body of a request may have, and what to say if it has more."""
 
     @abstractmethod
-    async def answer(self, head: Head, body: bytes, gone: Callable[[], Awaitable[object]]) -> Reply:
+    async def answer(self, head: Head, body: bytes | bytearray, gone: Callable[[], Awaitable[object]]) -> Reply:
         """Return the answer; `gone` returns when the client has disconnected."""
 
     @abstractmethod
@@ -176,12 +179,21 @@ class FastProtocol(Patient, asyncio.Protocol):
     def _read_body(self) -> None:
         if self._missing > 0:
             self.expect(BODY if self.body is None else self.body)
+            if self._missing > LARGE:
+                self.transport.set_protocol(_LargeBody(self, b"".join(self._parts), self._missing))
             return
         assert self._head is not None
         body, rest = b"".join(self._parts), b""
         if self._missing < 0:
             body, rest = body[: self._missing], body[self._missing :]
         self._parts = [rest] if rest else []
+        self._begin(self._answer(self._head, body))
+
+    def take_body(self, body: bytearray) -> None:
+        """Go on with the body that `_LargeBody` has read."""
+        assert self._head is not None
+        self._parts = []
+        self.transport.set_protocol(self)
         self._begin(self._answer(self._head, body))
 
     def _begin(self, call: Any) -> None:
@@ -203,7 +215,7 @@ class FastProtocol(Patient, asyncio.Protocol):
             self.expect(self._keep_alive.timeout_keep_alive)
 
     # ---------------------------------------------------------------- an answer
-    async def _answer(self, head: Head, body: bytes) -> None:
+    async def _answer(self, head: Head, body: bytes | bytearray) -> None:
         try:
             await self._write(*await self.application.answer(head, body, self._gone.wait))
         except Exception as error:
@@ -225,3 +237,26 @@ class FastProtocol(Patient, asyncio.Protocol):
                 return
             self.transport.write(view[start : start + PART])
         await self._can_write.wait()
+
+
+class _LargeBody(asyncio.BufferedProtocol):
+    """Receives the rest of a large body into its place; then the connection goes on."""
+
+    def __init__(self, connection: FastProtocol, begun: bytes, missing: int) -> None:
+        self._connection, self._place = connection, len(begun)
+        self._body = bytearray(len(begun) + missing)
+        self._body[: len(begun)] = begun
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where to write what comes next."""
+        return memoryview(self._body)[self._place :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Note that so many bytes have come."""
+        self._place += nbytes
+        if self._place == len(self._body):
+            self._connection.take_body(self._body)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the connection."""
+        self._connection.connection_lost(exc)

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from agentgym_flow.core import check_positive
 from agentgym_flow.dataflow.records import Commit, Flow, Lease, UsedWeights, stage_digest
@@ -414,7 +413,9 @@ class RolloutService:
             if setup is None or stage_digest(setup) != lease.stage:
                 return None
             stage = await asyncio.to_thread(stage_of, setup)
-            check_generators(self._generator, stage.actors, {name for one in setups.values() for name in one["policies"]})
+            check_generators(
+                self._generator, stage.actors, {name for one in setups.values() for name in one["policies"]}
+            )
             residents = {
                 name: Residents(self._flow, name, self._makers(name, one, len(stage.actors) == 1), self.name)
                 for name, one in stage.actors.items()

@@ -20,8 +20,8 @@ from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.dataflow.weights import (
     Header,
     Rows,
-    apply,
     applied,
+    apply,
     check_rows,
     delta_between,
     full,

@@ -179,7 +179,7 @@ def applied(base: State | None, message: bytes, known: Rows | None = None) -> tu
     """
     about = header(message)
     try:
-        state = _apply(base, about, load(message))
+        state = _apply(base, about, load(bytes(message)))
     except BadData:
         raise
     except Exception as error:

@@ -310,7 +310,8 @@ def test_a_store_computes_the_digest_of_each_version_once_for_a_delta(monkeypatc
 
 def adapted(number: int, **more: torch.Tensor) -> dict[str, torch.Tensor]:
     """A large frozen tensor, and an adapter that training changes."""
-    return {"base": torch.arange(20_000.0), "a.lora_A": torch.ones(8), "a.lora_B": torch.full((8,), float(number))} | more
+    changed = torch.full((8,), float(number))
+    return {"base": torch.arange(20_000.0), "a.lora_A": torch.ones(8), "a.lora_B": changed} | more
 
 
 def test_a_sender_sends_what_has_changed_since_it_sent_all(make_store: Callable[[], WeightStore]) -> None:

@@ -281,6 +281,25 @@ def test_malformed_requests_are_refused_and_their_connections_closed(refusing: S
     assert raw(refusing, f"{head}\r\n".encode()).startswith(f"HTTP/1.1 {status} ".encode())
 
 
+def test_large_bodies_arrive_whole_and_their_connections_go_on(served: Served) -> None:
+    """They are read by another protocol than the head and the next request."""
+    claim = opened(served.flow)
+    message = bytes(range(256)) * 40_000  # 10 MB
+    served.flow.ack(claim, 0, [], [])
+    served.flow.ack(claim, 1, [], [])
+    assert served.flow.publish(claim, 1, 1, message) == 2
+    assert served.flow.fetch("a", 2, None) == message
+    leases = served.flow.lease("w", 2)
+    sent = [played(one)._replace(payload=bytes([48 + number]) * (3 << 20)) for number, one in enumerate(leases)]
+    assert served.flow.commit("w", sent) == [CommitVerdict.ACCEPTED] * 2
+    assert [one.payload for one in served.flow.arrivals(claim, 0)] == [one.payload for one in sent]
+    call = f"publish?claim={json.dumps(claim)}&update=2&step=2".replace(" ", "")
+    cut = f"POST /v3/{call} HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 5000000\r\n\r\n".encode()
+    with socket.create_connection(("127.0.0.1", served.port), timeout=20) as client:
+        client.sendall(cut + bytes(2 << 20))
+    assert served.flow.publish(claim, 2, 2, WEIGHTS) == 3, "half of a body is no call"
+
+
 def test_requests_may_come_in_pieces_and_many_at_once(served: Served) -> None:
     one = f"{GOOD}Content-Length: {len(EMPTY)}\r\n\r\n".encode() + EMPTY
     last = one.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")

@@ -236,7 +236,7 @@ def test_a_run_with_other_settings_is_not_played_with_those_of_an_earlier_one(mo
 
     assert [sizes({"size": 6, "policies": ["policy"]}), sizes({"size": 6, "policies": ["policy"]})] == [6, 6]
     assert made == [{"size": 6, "policies": ["policy"]}]
-    assert sizes({"size": 7, "policies": ["policy"]}) is None, "the lease is older, or newer, than what the manager tells"
+    assert sizes({"size": 7, "policies": ["policy"]}) is None, "the lease is of another time"
     flow.settings = {"size": 7, "policies": ["policy"]}
     assert sizes({"size": 7, "policies": ["policy"]}) == 7
     assert sizes({"size": 6, "policies": ["policy"]}) is None

@@ -158,7 +158,7 @@ class Book:
     def arrivals(self, stream: str, policy: str, after: int) -> list[Arrival]:
         """Return the committed episodes that a policy has not used, with numbers above `after`, in that order."""
         ledger, found = self.ledger(stream), []
-        figures: dict[int, tuple[dict[str, int], dict[str, int]]] = {}  # many episodes share the object of their weights
+        figures: dict[int, tuple[dict[str, int], dict[str, int]]] = {}  # many episodes share one object of weights
         is_partial = self.setups[stream].get(PARTIAL, False)
         for entry in ledger.arrived(policy, after):
             weights = id(entry.weights)

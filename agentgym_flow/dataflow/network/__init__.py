@@ -124,7 +124,7 @@ WORKER_CALLS = frozenset(
 """The calls that the token of workers allows."""
 
 
-def digest_of(body: bytes) -> str:
+def digest_of(body: bytes | bytearray) -> str:
     """Return the value of the digest header for a body."""
     return f"sha-256=:{base64.b64encode(hashlib.sha256(body).digest()).decode('ascii')}:"
 
@@ -137,7 +137,7 @@ def dumped(value: Any) -> bytes:
         raise errors.BadSetting(f"what is sent to a manager must be plain data ({error})") from None
 
 
-def loaded(body: bytes, decoder: msgspec.msgpack.Decoder[Any] | None = None, place: str = "") -> Any:
+def loaded(body: bytes | bytearray, decoder: msgspec.msgpack.Decoder[Any] | None = None, place: str = "") -> Any:
     """Return the value of a message, as the type of `decoder`; `place` names it in errors. Raises `Malformed`."""
     try:
         return msgspec.msgpack.decode(body) if decoder is None else decoder.decode(body)
@@ -151,7 +151,7 @@ def loaded(body: bytes, decoder: msgspec.msgpack.Decoder[Any] | None = None, pla
         raise Malformed(f"not MessagePack: {error}") from None
 
 
-def arguments_of(call: RemoteCall, body: bytes, texts: Mapping[str, str]) -> dict[str, Any]:
+def arguments_of(call: RemoteCall, body: bytes | bytearray, texts: Mapping[str, str]) -> dict[str, Any]:
     """Return the arguments of a call from the body and the query of its request. Raises `Malformed`."""
     if call.raw is None:
         return msgspec.structs.asdict(loaded(body, call.read_arguments, call.name))

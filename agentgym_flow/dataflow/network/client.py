@@ -55,7 +55,9 @@ class NoAnswer(Exception):
 def _remote(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
     """Return a method that calls `method` of the manager."""
     _, *names = inspect.signature(method).parameters
-    defaults = {one: it.default for one, it in inspect.signature(method).parameters.items() if it.default is not it.empty}
+    defaults = {
+        one: it.default for one, it in inspect.signature(method).parameters.items() if it.default is not it.empty
+    }
 
     @wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:

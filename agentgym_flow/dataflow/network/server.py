@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl
 
-from agentgym_flow._util.http import check_token
 from agentgym_flow._util.fast_http import Application, FastProtocol, Head, Reply
+from agentgym_flow._util.http import check_token
 from agentgym_flow._util.serving import HOST, Refused, has_token, in_thread, needing_extra, run, server
 from agentgym_flow.dataflow import network
 from agentgym_flow.dataflow.network import Switchboard
@@ -91,7 +91,7 @@ class CallApplication(Application):
         limit = self._largest if limit is None else limit
         return limit, f"a request of this call can have at most {limit:,} bytes"
 
-    async def answer(self, head: Head, body: bytes, gone: Callable[[], Awaitable[object]]) -> Reply:
+    async def answer(self, head: Head, body: bytes | bytearray, gone: Callable[[], Awaitable[object]]) -> Reply:
         """Make the call."""
         call = network.CALLS[head.path.removeprefix(network.VERSION)]
         if call.raw is None and head.headers.get(_DIGEST, "") != await _digest_of(body):
@@ -128,7 +128,7 @@ class CallApplication(Application):
         await send({"type": "lifespan.shutdown.complete"})
 
 
-async def _digest_of(body: bytes) -> str:
+async def _digest_of(body: bytes | bytearray) -> str:
     """Return the digest of a body, without blocking the event loop for long."""
     return network.digest_of(body) if len(body) <= CHUNK else await asyncio.to_thread(network.digest_of, body)
 
