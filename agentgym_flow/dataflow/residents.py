@@ -24,7 +24,8 @@ Generators = str | Mapping[str, str] | None
 class _Resident:
     """A model, version and digest of its weights (None: loading, or invalid), and how many episodes use it.
 
-    `rows` are those of its weights, as they were checked on arrival; a worker does not change them. `session` is that of its generator, if it has one.
+    `rows` are those of its weights, as they were checked on arrival; a worker does not change them.
+    `session` is that of its generator, if it has one.
     """
 
     policy: AsyncModelPolicy

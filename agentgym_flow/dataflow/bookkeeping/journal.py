@@ -105,6 +105,7 @@ class ManagerJournal:
                     exclusive=True,
                 )
             self._file.execute("PRAGMA secure_delete = OFF")  # overwriting deleted episodes would take time
+            self._file.execute("PRAGMA cache_size = -65536")  # KB: a batch is read back without the disk
             self._file.execute("PRAGMA wal_autocheckpoint = 8000")  # pages, so 32 MB: fewer waits for the disk
         except sqlite3.OperationalError as error:
             if "locked" not in str(error):

@@ -1,7 +1,8 @@
 """The HTTP server of a manager: `POST /v3/CALL` for each call of `Flow`, with the bearer token of trainers or workers.
 
 Invalid requests get a status of 400 or above and one sentence; errors of the package are sent by name, with status 422.
-All bodies have a digest, except weights, whose receiver checks a digest of their own. There is no encryption: between machines, use a tunnel (SSH, WireGuard) or a TLS proxy.
+All bodies have a digest, except weights, whose receiver checks a digest of their own. There is no encryption: between
+machines, use a tunnel (SSH, WireGuard) or a TLS proxy.
 """
 
 from __future__ import annotations
