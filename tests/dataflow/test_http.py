@@ -334,6 +334,40 @@ def test_slow_bodies_keep_nobody_waiting(served: Served) -> None:
             one.close()
 
 
+def test_who_sends_half_a_request_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in ("serving", "fast_http"):
+        monkeypatch.setattr(f"agentgym_flow._util.{place}.HEADERS", 0.2)
+    monkeypatch.setattr("agentgym_flow.dataflow.network.server.UPLOAD", 0.3)
+    there = manager()
+    with http_serving(there, TOKEN) as url:
+        half = Served(url, there)
+        assert raw(half, b"") == b"", "who sends nothing"
+        assert raw(half, b"POST /v3/status HT") == b""
+        assert raw(half, f"{GOOD}Content-Length: 100\r\n\r\n{{".encode()) == b""
+        assert raw(half, f"{GOOD}Content-Length: 2000000\r\n\r\n{{".encode()).startswith(b"HTTP/1.1 413")
+        assert raw(half, f"{GOOD.replace('status', 'publish')}Content-Length: 2000000\r\n\r\n{{".encode()) == b""
+
+
+def test_silent_clients_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentgym_flow.dataflow.network.server.CONNECTIONS", 3)
+    there = manager()
+    with http_serving(there, TOKEN) as url, contextlib.ExitStack() as stack:
+        served = Served(url, there)
+        address = ("127.0.0.1", served.port)
+        silent = [stack.enter_context(socket.create_connection(address, timeout=20)) for _ in range(5)]
+        assert [one.recv(1) for one in silent[:2]] == [b"", b""], "the longest silent ones"
+        assert served.flow.status()["streams"] == {}
+        for number in range(3):
+            body = network.dumped({"worker": f"w{number}", "count": 1, "wait": 30})
+            head = f"POST /v3/lease HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {len(body)}\r\n"
+            sent = f"{head}Content-Digest: {network.digest_of(body)}\r\n\r\n".encode() + body
+            stack.enter_context(socket.create_connection(address, timeout=20)).sendall(sent)
+            while f"w{number}" not in there.status()["workers"]:
+                time.sleep(0.01)
+        assert served.ask("/v3/status")[0] == 503, "all have requests under way"
+        opened(there)
+
+
 def test_nothing_is_read_of_who_has_no_token(served: Served) -> None:
     with socket.create_connection(("127.0.0.1", served.port), timeout=20) as client:
         client.sendall(b"POST /v3/publish HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
