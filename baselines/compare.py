@@ -143,7 +143,10 @@ def show_design(raw: Raw, points: float, console: Console) -> None:
 def until_decided(plan: Plan, options: argparse.Namespace, console: Console) -> list[Path]:
     """Run the seeds of a registered comparison up to the look that decides; return the files written.
 
-    Raises `BadSetting` if the plan is not the registered one, and `BadData` for a malformed registration.
+    Runs that an earlier look has published in `--results` count, so another machine can continue.
+
+    Raises `BadSetting` if the plan or the published results are not of this registration, and `BadData` for a malformed
+    file.
     """
     registration = Registration.read(options.until_decided)
     registration.check(plan)
@@ -154,10 +157,14 @@ def until_decided(plan: Plan, options: argparse.Namespace, console: Console) -> 
         ends += range(ends[-1] + 1, options.more + 1)
     command = f"python -m baselines.compare --until-decided {_from_here(options.until_decided)}"
     file = options.results / decided_file(registration)
+    published = read_raw(file) if file.exists() else Raw({})
+    if published.header.get("registered") not in (None, registration.digest):
+        raise BadSetting(f"{file} has the results of another registration: give another --results")
     files: list[Path] = []
     for seeds in ends:
         part = replace(plan, seeds=range(seeds), controls_too=False)
-        raw = figures(part, run_missing(part, options.output, options.jobs, console), command, options.tuned)
+        done = run_missing(part, options.output, options.jobs, console, published.outcomes)
+        raw = figures(part, done, command, options.tuned)
         found: Found = decide(differences(raw, registration), registration.looks, registration.margin)
         console.print(f"{registration.candidate} against {registration.reference}: {found}", soft_wrap=True)
         verdict = {"registered": registration.digest, "registered_on": registration.day, "decision": str(found)}
