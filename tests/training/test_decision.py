@@ -261,6 +261,23 @@ def test_published_runs_are_not_repeated_on_another_machine(
     assert run == [(WARM_START, 1), (WARM_START, 2), ("grpo", 1), ("grpo", 2), ("rewardflow", 2)]
 
 
+def test_runs_of_other_registered_comparisons_count_if_their_settings_are_the_same(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    (setting,) = read_settings(SOKOBAN, Path(arguments[3]), ["small"])
+    plan = Plan(SOKOBAN, ("grpo", "rewardflow"), range(2), [setting], controls_too=False)
+    runs = {cell: outcome(cell.group, cell.name, cell.seed, [True]) for cell in plan.cells()}
+    other = replace(plan, algos=("grpo", "gigpo"))
+    file = tmp_path / "decided.jsonl"
+    write_raw(file, compare.figures(plan, runs, "a command"))
+    found = {(one.name, one.seed) for one in compare._known(other, [read_raw(file)])}
+    assert found == {(WARM_START, 0), (WARM_START, 1), ("grpo", 0), ("grpo", 1)}
+    changed = replace(other, settings=[replace(setting, batches=setting.batches + 1)])
+    assert not compare._known(changed, [read_raw(file)])
+    changed = replace(other, settings=[replace(setting, variants={"grpo": {"credit": "grpo", "beta": 0.1}})])
+    assert {one.name for one in compare._known(changed, [read_raw(file)])} == {WARM_START}
+
+
 def test_results_of_another_registration_are_not_overwritten(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
