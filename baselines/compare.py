@@ -29,6 +29,7 @@ See `comparison.decision` for the looks and their thresholds.
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import sys
 from collections.abc import Sequence
@@ -47,8 +48,8 @@ from agentgym_flow.errors import BadSetting
 from baselines.comparison.command_line import check_at_least_one, exit_status_of, named, parser_of, stem_of
 from baselines.comparison.decided import decided_file, decided_table
 from baselines.comparison.decision import Components, Found, Registration, cheapest, decide, differences
-from baselines.comparison.outcome import Raw, read_raw, write_raw
-from baselines.comparison.plan import Plan, Setting, read_settings
+from baselines.comparison.outcome import Outcome, Raw, read_raw, write_raw
+from baselines.comparison.plan import WARM_START, Plan, Setting, read_settings
 from baselines.comparison.plot import draw
 from baselines.comparison.schedule import Outcomes, run_missing, show_plan
 from baselines.comparison.table import page, picture_name
@@ -140,10 +141,29 @@ def show_design(raw: Raw, points: float, console: Console) -> None:
     console.print(table)
 
 
+def _known(plan: Plan, published: Sequence[Raw]) -> list[Outcome]:
+    """Return the published runs that a plan of one setting needs and that were made with its settings."""
+    (setting,) = plan.settings
+    lasting = json.loads(json.dumps(setting.lasting))
+    wanted = {"settings": lasting, **{name: getattr(setting, name) for name in ("num_generations", "tasks", "batches")}}
+    found = []
+    for raw in published:
+        there = raw.settings.get(setting.name, {})
+        if any(there.get(name) != value for name, value in wanted.items()):
+            continue
+        own = {WARM_START: {}, **there["variants"]}
+        needed = {WARM_START: {}, **{name: dict(setting.own(name)) for name in plan.algos}}
+        found += [one for one in raw.outcomes if one.name in needed and own.get(one.name) == needed[one.name]]
+    return found
+
+
 def until_decided(plan: Plan, options: argparse.Namespace, console: Console) -> list[Path]:
     """Run the seeds of a registered comparison up to the look that decides; return the files written.
 
-    Raises `BadSetting` if the plan is not the registered one, and `BadData` for a malformed registration.
+    Runs that registered comparisons have published in `--results` count, so another machine can continue.
+
+    Raises `BadSetting` if the plan or the results that it would replace are not of this registration, and `BadData` for
+    a malformed file.
     """
     registration = Registration.read(options.until_decided)
     registration.check(plan)
@@ -154,10 +174,14 @@ def until_decided(plan: Plan, options: argparse.Namespace, console: Console) -> 
         ends += range(ends[-1] + 1, options.more + 1)
     command = f"python -m baselines.compare --until-decided {_from_here(options.until_decided)}"
     file = options.results / decided_file(registration)
+    published = [read_raw(one) for one in sorted(options.results.glob("decided_*.jsonl"), key=file.__eq__)]
+    if file.exists() and read_raw(file).header.get("registered") != registration.digest:
+        raise BadSetting(f"{file} has the results of another registration: give another --results")
     files: list[Path] = []
     for seeds in ends:
         part = replace(plan, seeds=range(seeds), controls_too=False)
-        raw = figures(part, run_missing(part, options.output, options.jobs, console), command, options.tuned)
+        done = run_missing(part, options.output, options.jobs, console, _known(part, published))
+        raw = figures(part, done, command, options.tuned)
         found: Found = decide(differences(raw, registration), registration.looks, registration.margin)
         console.print(f"{registration.candidate} against {registration.reference}: {found}", soft_wrap=True)
         verdict = {"registered": registration.digest, "registered_on": registration.day, "decision": str(found)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
 
@@ -18,15 +18,23 @@ from baselines.comparison.workers import Job, runner
 Outcomes = dict[Cell, Outcome]
 
 
-def run_missing(plan: Plan, output: Path, processes: int, console: Console) -> Outcomes:
+def run_missing(
+    plan: Plan, output: Path, processes: int, console: Console, published: Sequence[Outcome] = ()
+) -> Outcomes:
     """Run missing cells, phase by phase, and return the outcome of every cell.
+
+    Runs that are `published` are not missing, wherever they were run. A warm start is, if its weights are not in
+    `output` and a run that is missing needs them.
 
     Raises:
         AgentGymFlowError: a run failed, or one in `output` was made with other settings.
         KeyboardInterrupt: after Ctrl-C or SIGTERM; finished runs stay in `output`.
     """
     cells = list(plan.cells())
-    done = {cell: found for cell in cells if (found := finished(plan, cell, output)) is not None}
+    here = {cell: found for cell in cells if (found := finished(plan, cell, output)) is not None}
+    there = {Cell(one.group, one.name, one.seed): one for one in published}
+    needed = {Cell(plan.setting(cell).warm_start, WARM_START, cell.seed) for cell in cells if cell not in here | there}
+    done = {cell: found for cell, found in there.items() if cell in cells and cell not in needed} | here
     with _progress(console) as bar, runner(processes) as run:
         task = bar.add_task("runs", total=len(cells), completed=len(done), last="")
         for phase in plan.phases():

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 import time
 
 import pytest
 
 from agentgym_flow.errors import BadSetting, SandboxUnavailable
 from agentgym_flow.sandbox import Limits, Sandbox, check
+from agentgym_flow.sandbox.keeper import Order, Walls, launch
 
 LIMITS = Limits(cpu_seconds=0.2, memory_mb=128, disk_mb=4, output_bytes=10_000)
 MB = 1 << 20
@@ -200,3 +205,25 @@ def test_more_processes_need_namespaces() -> None:
 def test_impossible_limits_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(BadSetting, match=next(iter(wrong))):
         Limits(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("cpu_seconds", "stopped"), [(0.3, "cpu"), (5.0, None)])
+def test_a_program_that_the_kernel_ended_first_is_out_of_time(
+    cpu_seconds: float, stopped: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine the guard can look too late; the kernel's own limit is above the program's."""
+    real = launch._cpu_seconds
+
+    def late(program: int) -> float:
+        """Return what makes the guard wait for a minute; the CPU time once the program has ended."""
+        runs = os.waitid(os.P_PID, program, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        return -60.0 if runs else real(program)
+
+    monkeypatch.setattr(launch, "_cpu_seconds", late)
+    code = "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass"
+    order = Order(Walls(True, False, False, False), "", [], [], [], {}, "", cpu_seconds, 60.0, 64, 1, 1)
+    ours, theirs = socket.socketpair()
+    with ours, theirs, subprocess.Popen([sys.executable, "-S", "-c", code]) as program:
+        found = launch._watch(program.pid, order, theirs.fileno())
+        program.returncode = found["code"]  # `_watch` has waited for it
+    assert (found["code"], found["stopped"]) == (-9, stopped)

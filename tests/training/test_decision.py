@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ from agentgym_flow.leaderboard.comparison import pairs_e_value, tasks_to_decide
 from baselines import compare
 from baselines.comparison.decided import decided_table
 from baselines.comparison.decision import Components, Look, Registration, cheapest, decide, seeds_e_value
-from baselines.comparison.outcome import Outcome, Point, read_raw, write_raw
+from baselines.comparison.outcome import SHAPE, Outcome, Point, Raw, read_raw, write_raw
 from baselines.comparison.plan import WARM_START, Cell, Plan, read_settings
+from baselines.comparison.schedule import run_missing
 
 
 # ---------------------------------------------------------------- evidence
@@ -231,6 +233,64 @@ def test_seeds_are_run_until_a_look_decides(
     assert "grpo 300 environment steps (100.0%), rewardflow 300 environment steps (100.0%)" in page
     assert played == looks
     assert raw.header["decision"].startswith(f"{verdict} after {looks[-1]} seeds")
+
+
+def test_published_runs_are_not_repeated_on_another_machine(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (setting,) = read_settings(SOKOBAN, Path(arguments[3]), ["small"])
+    plan = Plan(SOKOBAN, ("grpo", "rewardflow"), range(3), [setting], controls_too=False)
+    marks = [True, False] * 5
+    there = [outcome(cell.group, cell.name, cell.seed, marks) for cell in plan.cells() if cell.seed < 2]
+    there = [one for one in there if (one.name, one.seed) != ("grpo", 1)]
+    run: list[tuple[str, int]] = []
+
+    @contextmanager
+    def runner(_: int) -> Iterator[Any]:
+        def work(jobs: list[Any]) -> Iterator[Outcome]:
+            for _, cell, *_ in jobs:
+                run.append((cell.name, cell.seed))
+                yield outcome(cell.group, cell.name, cell.seed, marks)
+
+        yield work
+
+    monkeypatch.setattr("baselines.comparison.schedule.runner", runner)
+    done = run_missing(plan, tmp_path / "runs", 1, Console(quiet=True), there)
+    assert [*done] == [*plan.cells()]
+    # Only the weights that a missing run begins with are cloned again.
+    assert run == [(WARM_START, 1), (WARM_START, 2), ("grpo", 1), ("grpo", 2), ("rewardflow", 2)]
+
+
+def test_runs_of_other_registered_comparisons_count_if_their_settings_are_the_same(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    (setting,) = read_settings(SOKOBAN, Path(arguments[3]), ["small"])
+    plan = Plan(SOKOBAN, ("grpo", "rewardflow"), range(2), [setting], controls_too=False)
+    runs = {cell: outcome(cell.group, cell.name, cell.seed, [True]) for cell in plan.cells()}
+    other = replace(plan, algos=("grpo", "gigpo"))
+    file = tmp_path / "decided.jsonl"
+    write_raw(file, compare.figures(plan, runs, "a command"))
+    found = {(one.name, one.seed) for one in compare._known(other, [read_raw(file)])}
+    assert found == {(WARM_START, 0), (WARM_START, 1), ("grpo", 0), ("grpo", 1)}
+    changed = replace(other, settings=[replace(setting, batches=setting.batches + 1)])
+    assert not compare._known(changed, [read_raw(file)])
+    changed = replace(other, settings=[replace(setting, variants={"grpo": {"credit": "grpo", "beta": 0.1}})])
+    assert {one.name for one in compare._known(changed, [read_raw(file)])} == {WARM_START}
+
+
+def test_results_of_another_registration_are_not_overwritten(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, results = tmp_path / "registered.json", tmp_path / "results" / "decided_sokoban_rewardflow.jsonl"
+    assert compare.main([*arguments, "--register", str(file)]) == 0
+    results.parent.mkdir()
+    shape = dict.fromkeys(SHAPE, "")
+    header = {"command": "", "env_id": SOKOBAN, "algos": [], "seeds": [], "settings": {"small": shape}}
+    write_raw(results, Raw({**header, "registered": "another"}, [outcome("small", "grpo", 0, [True])]))
+    before = results.read_bytes()
+    assert compare.main([*arguments, "--until-decided", str(file)]) == 1
+    assert "results of another registration" in " ".join(capsys.readouterr().out.split())
+    assert results.read_bytes() == before
 
 
 def test_the_docs_have_the_table_of_all_registrations(root: Path) -> None:

@@ -139,6 +139,9 @@ def _watch(program: int, order: Order, control: int) -> dict[str, Any]:
         os.kill(program, signal.SIGKILL)
     poll.unregister(control)
     poll.poll()
+    # On a busy machine the kernel's own limit, or the end of the program, can come before the guard has looked again.
+    if stopped is None and _cpu_seconds(program) >= order.cpu_seconds:
+        stopped = "cpu"
     if not order.walls.namespaces:  # otherwise the kernel kills all of them when the guard ends
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(program, signal.SIGKILL)  # before `wait4`, while the group id is still in use

@@ -124,7 +124,7 @@ def test_the_verifier_runs_the_visible_tests_only() -> None:
     ("body", "why"),
     [
         ("    return 1 / 0", "code error"),
-        pytest.param("    while True: pass", "time limit", marks=pytest.mark.nightly),
+        pytest.param("    while True: pass", "time limit", marks=pytest.mark.heavy),
         ("    return None", "wrong answer"),
         ("  return", "wrong answer"),
     ],
