@@ -49,16 +49,13 @@ def read_answer(file: io.BufferedReader, most: float = math.inf) -> tuple[Answer
 
     Raises `HTTPException` if it is malformed, `IncompleteRead` if it is cut off, and `TooLarge`.
     """
-    status = 100
+    minor, status = _status(file)
     while status < 200:  # such as "100 Continue"
-        line = _line(file)
-        if not line:
-            raise RemoteDisconnected("the server has closed the connection")
-        if (found := _STATUS.fullmatch(line)) is None:
-            raise BadStatusLine(repr(line[:100]))
-        status, headers = int(found[2]), _headers(file)
+        _headers(file)
+        minor, status = _status(file)
+    headers = _headers(file)
     connection = headers.get("connection", "").lower()
-    stays = "close" not in connection if found[1] == b"1" else "keep-alive" in connection
+    stays = "close" not in connection if minor == 1 else "keep-alive" in connection
     if "chunked" in headers.get("transfer-encoding", "").lower():
         body = b"".join(_chunks(file, most))
     elif status in (204, 304):
@@ -74,6 +71,16 @@ def read_answer(file: io.BufferedReader, most: float = math.inf) -> tuple[Answer
                 raise TooLarge
         body = b"".join(parts)
     return Answer(status, headers, body), stays
+
+
+def _status(file: io.BufferedReader) -> tuple[int, int]:
+    """Return the minor version of HTTP/1 and the status."""
+    line = _line(file)
+    if not line:
+        raise RemoteDisconnected("the server has closed the connection")
+    if (found := _STATUS.fullmatch(line)) is None:
+        raise BadStatusLine(repr(line[:100]))
+    return int(found[1]), int(found[2])
 
 
 def _line(file: io.BufferedReader) -> bytes:

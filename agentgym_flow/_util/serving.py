@@ -297,7 +297,7 @@ class Patient:
         return self.expected == (BODY if self.body is None else self.body)
 
 
-class _Protocol(Patient, H11Protocol):  # type: ignore[misc]
+class _Protocol(Patient, H11Protocol):
     """uvicorn's HTTP/1.1 with deadlines."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -118,8 +118,8 @@ class WeightStore:
             base = self._of_digest(policy, about.base)
             origin = None if base is None else self._header(base)
             if base is not None and origin is not None and not origin.base and about.names is not None:
-                rows = {one: row for one, row in self._rows_of(base).items() if one not in about.gone}
-                check_rows(rows | rows_in(message), about.digest)
+                rows: Rows = {one: row for one, row in self._rows_of(base).items() if one not in about.gone}
+                check_rows({**rows, **rows_in(message)}, about.digest)
             elif not about.base and about.names is not None:
                 check_rows(rows := rows_in(message), about.digest)
             else:

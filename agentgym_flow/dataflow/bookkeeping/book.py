@@ -175,7 +175,7 @@ class Book:
 
     def newest(self) -> dict[str, dict[str, tuple[int, str]]]:
         """Return version and digest of the newest weights of the policies of each stream that has some of all."""
-        found = {}
+        found: dict[str, dict[str, tuple[int, str]]] = {}
         for stream, ledger in self.ledgers.items():
             there = {policy: progress.versions.newest() for policy, progress in ledger.progress.items()}
             newest = {policy: (one.version, one.digest) for policy, one in there.items() if one is not None}

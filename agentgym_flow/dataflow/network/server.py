@@ -109,9 +109,9 @@ class CallApplication(Application):
 
     def failed(self, error: Exception) -> Reply:
         """Return the answer for an error."""
-        status, headers, content = 422, {}, b""
+        status, headers, content = 422, dict[str, str](), b""
         if isinstance(error, Refused):
-            status, headers = error.status, error.headers or {}
+            status, headers = error.status, {**(error.headers or {})}
             content = network.refusal(type(error).__name__, error.reason)
         elif isinstance(error, AgentGymFlowError):
             content = network.refusal_of(error)
