@@ -38,7 +38,7 @@ class Head(NamedTuple):
     headers: dict[str, str]
 
 
-class Reply(NamedTuple):
+class HttpReply(NamedTuple):
     """The answer to a request: status, headers and body."""
 
     status: int
@@ -54,11 +54,11 @@ class Application(ABC):
         """Return the most bytes that the body of a request may have, and what to say if it has more."""
 
     @abstractmethod
-    async def answer(self, head: Head, body: bytes | bytearray, gone: Callable[[], Awaitable[object]]) -> Reply:
+    async def answer(self, head: Head, body: bytes | bytearray, gone: Callable[[], Awaitable[object]]) -> HttpReply:
         """Return the answer; `gone` returns when the client has disconnected."""
 
     @abstractmethod
-    def failed(self, error: Exception) -> Reply:
+    def failed(self, error: Exception) -> HttpReply:
         """Return the answer to a request that failed or was refused."""
 
 

@@ -25,7 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from little_worker import played
 
-from agentgym_flow._util.fast_http import Reply
+from agentgym_flow._util.fast_http import HttpReply
 from agentgym_flow.dataflow import network
 from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
@@ -516,7 +516,7 @@ def test_a_damaged_answer_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) ->
     damaged = [1, 2, 3]
 
     class Tampering(CallApplication):
-        async def answer(self, *given: Any) -> Reply:
+        async def answer(self, *given: Any) -> HttpReply:
             reply = await super().answer(*given)
             return reply._replace(body=b"x" + reply.body[1:]) if damaged and damaged.pop() else reply
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl
 
-from agentgym_flow._util.fast_http import Application, FastProtocol, Head, Reply
+from agentgym_flow._util.fast_http import Application, FastProtocol, Head, HttpReply
 from agentgym_flow._util.http import check_token
 from agentgym_flow._util.serving import HOST, Refused, has_token, in_thread, needing_extra, run, server
 from agentgym_flow.dataflow import network
@@ -92,7 +92,7 @@ class CallApplication(Application):
         limit = self._largest if limit is None else limit
         return limit, f"a request of this call can have at most {limit:,} bytes"
 
-    async def answer(self, head: Head, body: bytes | bytearray, gone: Callable[[], Awaitable[object]]) -> Reply:
+    async def answer(self, head: Head, body: bytes | bytearray, gone: Callable[[], Awaitable[object]]) -> HttpReply:
         """Make the call."""
         call = network.CALLS[head.path.removeprefix(network.VERSION)]
         if call.raw is None and head.headers.get(_DIGEST, "") != await _digest_of(body):
@@ -103,11 +103,11 @@ class CallApplication(Application):
             raise Refused(400, str(error)) from None
         answer = await self._switchboard.call(call.name, arguments, gone)
         if call.result is bytes:
-            return Reply(200, {}, answer)
+            return HttpReply(200, {}, answer)
         content = network.dumped(answer)
-        return Reply(200, {network.DIGEST: await _digest_of(content)}, content)
+        return HttpReply(200, {network.DIGEST: await _digest_of(content)}, content)
 
-    def failed(self, error: Exception) -> Reply:
+    def failed(self, error: Exception) -> HttpReply:
         """Return the answer for an error."""
         status, headers, content = 422, dict[str, str](), b""
         if isinstance(error, Refused):
@@ -118,7 +118,7 @@ class CallApplication(Application):
         else:  # a defect, or a full disk: clients retry until their deadline
             _logger.error("a call failed", exc_info=error)
             status, content = 500, network.refusal("Failed", type(error).__name__)
-        return Reply(status, {network.DIGEST: network.digest_of(content), **headers}, content)
+        return HttpReply(status, {network.DIGEST: network.digest_of(content), **headers}, content)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Start and end with the server (the lifespan of ASGI)."""
