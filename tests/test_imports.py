@@ -20,6 +20,7 @@ SERVER = ("retrieval/server.py", "retrieval/batching.py")
 SERVERS = tuple(f"agentgym_flow.{part}" for part in ("envs.webshop.site", "retrieval.server", "retrieval.batching"))
 LIGHT = {"typing", "typing_extensions", "numpy", "gymnasium", "msgspec", *sys.stdlib_module_names}
 OWN = {
+    "_util/fast_http.py": {"httptools"},
     "_util/serving.py": {"h11", "starlette", "uvicorn"},
     "_util/http.py": {"certifi"},
     "_util/hub.py": {"huggingface_hub"},

@@ -25,7 +25,6 @@ from functools import cache
 from typing import Any, NamedTuple, cast
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from agentgym_flow._util.http_answers import Answer, TooLarge, read_answer
 from agentgym_flow._util.sharing import Lock
 from agentgym_flow._util.values import is_number
 from agentgym_flow.errors import BadSetting, shown
@@ -88,6 +87,28 @@ def check_seconds(setting: str, value: object) -> None:
     """Raise `BadSetting` if `value` is not a number of seconds above 0."""
     if not is_number(value) or value <= 0:
         raise BadSetting(f"{setting} must be a number of seconds above 0, got {value!r:.60}")
+
+
+class Answer(NamedTuple):
+    """A complete response."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        """The body as text."""
+        return self.body.decode("utf-8", "replace")
+
+    @property
+    def retry_after(self) -> float:
+        """The least seconds before the next try that the server asks for; 0 if it does not, or names a date."""
+        for name, unit in (("Retry-After-Ms", 1000.0), ("Retry-After", 1.0)):
+            given = self.headers.get(name) or ""
+            if given.isdecimal() and len(given) < 9:
+                return float(given) / unit
+        return 0.0
 
 
 class TryFailed(Exception):
@@ -225,8 +246,6 @@ class Connections:
             raise TryFailed(f"no answer in {seconds:g} s", timeout=True) from error
         except http.client.IncompleteRead as error:
             raise TryFailed("the connection failed: the answer was cut off") from error
-        except TooLarge as error:
-            raise TryFailed("the answer is too large") from error
         except (OSError, http.client.HTTPException) as error:
             raise TryFailed(f"the connection failed ({type(error).__name__})") from error
         finally:
@@ -290,24 +309,37 @@ class Connections:
         method, path, body, headers = request
         timed = cast("_TimedSocket", connection.sock)
         timed.until, timed.idle = until, idle
-        stays, target, headers = False, self.address.path + path, {**self._headers, **headers}
-        netloc = f"[{self.address.host}]" if ":" in self.address.host else self.address.host
-        if self.address.port != _PORTS[self.address.scheme]:
-            netloc += f":{self.address.port}"
+        complete, target, headers = False, self.address.path + path, {**self._headers, **headers}
         if self._proxy is not None and self.address.scheme == "http":
-            target, headers = f"http://{netloc}{target}", headers | _proxy_headers(self._proxy)
+            netloc = f"[{self.address.host}]" if ":" in self.address.host else self.address.host
+            target, headers = f"http://{netloc}:{self.address.port}{target}", headers | _proxy_headers(self._proxy)
         try:
             with call.stopped_by(timed.shut_down):
                 with suppress(BrokenPipeError, ConnectionResetError):  # the server may answer before the end
-                    timed.send_request(_head(method, target, netloc, body, headers), body or b"")
-                with timed.makefile() as file:
-                    answer, stays = read_answer(file, math.inf if self._most is None else self._most)
-                return answer
+                    connection.request(method, target, body, headers)
+                with connection.getresponse() as response:
+                    content = self._content(response)
+                    complete = not response.will_close
+                    return Answer(response.status, response.headers, content)
         finally:
-            if stays:
+            if complete:
                 self._keep(connection)
             else:
                 connection.close()
+
+    def _content(self, response: http.client.HTTPResponse) -> bytes:
+        most = math.inf if self._most is None else self._most
+        if response.length is not None:  # according to Content-Length
+            if response.length > most:
+                raise TryFailed("the answer is too large")
+            return response.read()
+        parts, size = [], 0
+        while part := response.read(_CHUNK):
+            parts.append(part)
+            size += len(part)
+            if size > most:
+                raise TryFailed("the answer is too large")
+        return b"".join(parts)
 
 
 class _TimedSocket:
@@ -322,21 +354,13 @@ class _TimedSocket:
         seconds = min(_left(self.until), self.idle)
         self._wrapped.settimeout(None if seconds == math.inf else seconds)
 
-    def send_request(self, head: bytes, body: bytes) -> None:
-        """Send a request, with one call of the system if it is short."""
-        if len(body) <= _CHUNK:
-            self.sendall(head + body)
-        else:
-            self.sendall(head)
-            self.sendall(body)
-
-    def sendall(self, data: bytes) -> None:
+    def sendall(self, data: Any) -> None:
         left = memoryview(data)
         while left:  # the timeout of `socket.sendall` holds for all of the data, however much it is
             self.wait()
             left = left[self._wrapped.send(left[:_CHUNK]) :]
 
-    def makefile(self) -> io.BufferedReader:
+    def makefile(self, mode: str) -> io.BufferedReader:
         return io.BufferedReader(_TimedReader(self, self._wrapped.makefile("rb", buffering=0)))
 
     def shut_down(self) -> None:
@@ -375,17 +399,6 @@ def _proxy_headers(proxy: SplitResult) -> dict[str, str]:
         return {}
     name = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
     return {"Proxy-Authorization": f"Basic {base64.b64encode(name.encode()).decode('ascii')}"}
-
-
-def _head(method: str, target: str, host: str, body: bytes | None, headers: Mapping[str, str]) -> bytes:
-    """Return the head of a request. Raises `BadSetting` for a header that would end its line."""
-    every = {"Host": host, "Accept-Encoding": "identity", **headers}
-    if body is not None or method in ("POST", "PUT", "PATCH"):
-        every["Content-Length"] = str(len(body or b""))
-    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in every.items())]
-    if any("\r" in line or "\n" in line for line in lines):
-        raise BadSetting("an address or a header of a request has a line break")
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
 def _left(until: float) -> float:

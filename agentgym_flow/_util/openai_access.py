@@ -10,8 +10,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from agentgym_flow._util.endpoint import Endpoint, Tries, Unanswered
-from agentgym_flow._util.http import Call, TryFailed, check_token, server_address
-from agentgym_flow._util.http_answers import Answer
+from agentgym_flow._util.http import Answer, Call, TryFailed, check_token, server_address
 from agentgym_flow._util.values import is_number
 from agentgym_flow.errors import BadSetting
 

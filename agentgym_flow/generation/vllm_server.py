@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import torch
 
 from agentgym_flow._util.endpoint import Endpoint, RequestThreads
-from agentgym_flow._util.http import Call, TryFailed, server_address
-from agentgym_flow._util.http_answers import Answer
+from agentgym_flow._util.http import Answer, Call, TryFailed, server_address
 from agentgym_flow.errors import BadSetting, GenerationFailed, ServerDown, TrainingFailed, UpdateFailed, shown
 from agentgym_flow.generation import (
     NOT_A_NUMBER,

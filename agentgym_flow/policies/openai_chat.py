@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentgym_flow._util.endpoint import LONGEST_PAUSE, PATIENCE, RequestThreads, Tries, Unanswered
-from agentgym_flow._util.http import Call, TryFailed, check_seconds
-from agentgym_flow._util.http_answers import Answer
+from agentgym_flow._util.http import Answer, Call, TryFailed, check_seconds
 from agentgym_flow._util.openai_access import (
     PROBE,
     ChatEndpoint,

@@ -180,9 +180,13 @@ def test_other_paths_are_not_there(refusing: Served, path: str) -> None:
     assert refusing.ask(path)[0] == 404
 
 
-@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "BREW"])
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"])
 def test_calls_are_posted(refusing: Served, method: str) -> None:
     assert refusing.ask("/v3/status", method=method)[0] == 405
+
+
+def test_an_unknown_method_is_no_request(refusing: Served) -> None:
+    assert refusing.ask("/v3/status", method="BREW")[0] == 400
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple, Self
 
 from agentgym_flow._util.endpoint import PATIENCE, Tries, Unanswered
-from agentgym_flow._util.http import Call, TryFailed, check_seconds
-from agentgym_flow._util.http_answers import Answer
+from agentgym_flow._util.http import Answer, Call, TryFailed, check_seconds
 from agentgym_flow._util.openai_access import (
     KEY_VARIABLE,
     ChatEndpoint,
