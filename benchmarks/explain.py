@@ -180,7 +180,7 @@ def _talking() -> Any:
     """Demonstrations say something before each action."""
     choose = NoisyExpert._choose_answer
     return mock.patch.object(
-        NoisyExpert, "_choose_answer", lambda self, asked: f"I push the box right now. {choose(self, asked)}"
+        NoisyExpert, "_choose_answer", lambda self, *given: f"I push the box right now. {choose(self, *given)}"
     )
 
 

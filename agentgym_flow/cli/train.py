@@ -112,11 +112,11 @@ def explain(
 
 
 def _expert(record: RunRecord) -> Expert | None:
-    """Play ten training tasks with the expert; None if there is none, or the environment cannot be made or raises."""
+    """Play 40 training tasks with the expert; None if there is none, or the environment cannot be made or raises."""
     try:
         settings = dict(record.settings.get("env_kwargs") or {})
         found, episodes = evaluate(
-            ExpertPolicy(), str(record.settings.get("env_id")), split="train", num_episodes=10, env_kwargs=settings
+            ExpertPolicy(), str(record.settings.get("env_id")), split="train", num_episodes=40, env_kwargs=settings
         )
     except (AgentGymFlowError, OSError, TypeError, ValueError):
         return None
