@@ -299,7 +299,14 @@ def test_every_cause_has_a_harm_and_every_planted_fault_a_cause(root: Path) -> N
     names = [cause.name for cause in causes()]
     assert set(names) == HARMS.keys()
     planted = yaml.safe_load((root / "benchmarks" / "planted_run_faults.yaml").read_text("utf-8"))
-    assert {one["cause"] for one in planted["faults"]} <= set(names)
-    assert len(planted["faults"]) >= 20
-    assert len(planted["healthy"]) >= 10
+    for faults, healthy in (
+        (planted["faults"], planted["healthy"]),
+        (
+            [one for one in planted["fourth"] if "cause" in one],
+            [one for one in planted["fourth"] if "cause" not in one],
+        ),
+    ):
+        assert {one["cause"] for one in faults} <= set(names)
+        assert len({one["cause"] for one in faults}) >= 20
+        assert len(healthy) >= 10
     assert all(0 < cause.threshold <= 1 for cause in causes())
