@@ -176,6 +176,8 @@ class Maker:
             line = self.line(run.base, {**settings, "credit": credit} if run.base == "text" else settings, out)
             told = CliRunner().invoke(app, ["train", credit, "--env", settings["env_id"], *line])
         (out / "output.txt").write_text(f"{told.output}\n{told.exception!r}", "utf-8")
+        if told.exit_code in (130, 143):
+            raise SystemExit(told.exit_code)  # Ctrl-C or SIGTERM
         if run.evaluate is not None:
             self.evaluation(run, out, settings)
         if run.audit:
