@@ -102,11 +102,7 @@ def _warm_start(run: RunRecord) -> float | None:
 
 @_harm
 def _unparsed(run: RunRecord) -> float | None:
-    invalid = run.mean("invalid_actions")
-    first, last = run.ends("invalid_actions") or (invalid, invalid)
-    if first is None or last is None:
-        return None
-    return first if first >= SEVERE else min(last, 0.99 * SEVERE)  # what only becomes so has another cause
+    return run.start("invalid_actions")  # what only becomes so has another cause
 
 
 @_harm
@@ -330,14 +326,14 @@ def _kl(run: RunRecord) -> float | None:
 @_harm
 def _entropy_collapse(run: RunRecord) -> float | None:
     entropy, alike, success = run.ends("entropy"), run.ends("frac_reward_zero_std"), run.ends("success")
-    length, rises = run.ends("length"), _rises(run)
-    if entropy is None or alike is None or success is None or length is None or rises is None:
+    first, length, rises = run.start("entropy"), run.ends("length"), _rises(run)
+    if entropy is None or alike is None or success is None or length is None or first is None or rises is None:
         return None
     if success[1] >= 0.8:
         return 0.0
-    if run.number("entropy_coef") < 0 and entropy[1] < 0.5 * entropy[0]:
+    if run.number("entropy_coef") < 0 and entropy[1] < 0.5 * first:
         return max(0.7, alike[1])
-    falls = entropy[1] < 0.35 * entropy[0] and rises < 2
+    falls = entropy[1] < 0.35 * first and rises < 2
     low = falls or entropy[1] < 0.05 or run.number("temperature", 1.0) < 0.3
     same = math.exp(-entropy[1] * length[1])  # about the share of attempts with the most likely actions only
     return max(alike[1], same) if low else 0.0
@@ -345,12 +341,12 @@ def _entropy_collapse(run: RunRecord) -> float | None:
 
 @_harm
 def _entropy_rises(run: RunRecord) -> float | None:
-    entropy, rises = run.ends("entropy"), _rises(run)
-    if entropy is None or rises is None:
+    entropy, first, rises = run.ends("entropy"), run.start("entropy"), _rises(run)
+    if entropy is None or first is None or rises is None:
         return None
-    more, bonus = entropy[1] - entropy[0], run.number("entropy_coef")
+    more, bonus = entropy[1] - first, run.number("entropy_coef")
     by_bonus = bonus >= 0.02 or (bonus > 0 and rises <= -2)
-    return min(1.0, more / entropy[0]) if more > 0.3 and rises < 2 and by_bonus else 0.0
+    return min(1.0, more / max(first, 0.3)) if more > 0.3 and rises < 2 and by_bonus else 0.0
 
 
 @_harm

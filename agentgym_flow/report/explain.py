@@ -108,6 +108,12 @@ class RunRecord:
         third = len(found) // 3
         return (sum(found[:third]) / third, sum(found[-third:]) / third) if third else None
 
+    def start(self, name: str) -> float | None:
+        """Return the mean of the first tenth of a metric, at least one value; None if it is missing."""
+        found = self.values(name)
+        first = found[: max(1, len(found) // 10)]
+        return sum(first) / len(first) if first else None
+
     def number(self, name: str, default: float = 0.0) -> float:
         """Return a setting that is a number."""
         value = self.settings.get(name)

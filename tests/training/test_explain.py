@@ -359,6 +359,12 @@ def test_a_policy_that_explores_more_while_success_stays_is_not_becoming_random(
     assert harm("entropy_rises", {**metrics, "success": [0.5, 0.1, 0.0]}, entropy_coef=0.001) == 1
 
 
+def test_answers_that_become_invalid_as_the_policy_becomes_random_are_a_consequence() -> None:
+    figures = {"entropy": [2.0, 2.3, 3.1, 4.2, 4.9, *[5.1] * 15], "success": [0.4, 0.3, 0.1, *[0.0] * 17]}
+    assert harm("entropy_rises", figures, entropy_coef=1.0) == 1
+    assert harm("unparsed", {"invalid_actions": [0.07, 0.07, 0.3, 0.6, 0.8, *[0.95] * 15]}) < 0.1
+
+
 def test_attempts_with_the_same_actions_are_alike_even_if_chance_decides_their_outcome() -> None:
     metrics = {"entropy": [0.01] * 3, "frac_reward_zero_std": [0.3] * 3, "success": [0.5] * 3, "length": [4.0] * 3}
     assert harm("entropy_collapse", metrics, temperature=0.1) > 0.9
