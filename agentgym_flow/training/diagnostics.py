@@ -119,5 +119,10 @@ def credit_metrics(
         x, y = np.concatenate(success), np.concatenate(credit)
         norm = float(np.linalg.norm(x) * np.linalg.norm(y))
         found["credit/agreement"] = float(x @ y) / norm if norm else 0.0
-    lists = {"credit/silent": silent, "states/shared": shared, "states/conflicts": conflicts, "states/keys": keys}
+    lists: dict[str, list[Any]] = {
+        "credit/silent": silent,
+        "states/shared": shared,
+        "states/conflicts": conflicts,
+        "states/keys": keys,
+    }
     return found | {name: sum(each) / len(each) for name, each in lists.items() if each}

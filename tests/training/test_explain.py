@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -297,7 +297,7 @@ def test_a_run_without_a_summary_is_explained(folder: Path) -> None:
 
 # ---------------------------------------------------------------- figures that look like a cause, and are none
 def harm(
-    cause: str, metrics: dict[str, Sequence[float]], summary: dict[str, Any] | None = None, **settings: Any
+    cause: str, metrics: Mapping[str, Sequence[float]], summary: dict[str, Any] | None = None, **settings: Any
 ) -> Any:
     """The harm of a cause in a run with these figures, one for each batch of 64 episodes in groups of 8."""
     count = max(map(len, metrics.values()))
@@ -319,7 +319,7 @@ def test_tasks_at_which_the_policy_succeeded_at_first_are_not_too_hard() -> None
 
 
 def test_episodes_that_are_stopped_are_compared_by_more_than_chance() -> None:
-    figures: dict[str, Sequence[float]] = {"success": [0.06, 0.08, 0.05], "length": [8.0] * 3}
+    figures = {"success": [0.06, 0.08, 0.05], "length": [8.0] * 3}
     before = {"before": evaluated(0.1, mean_length=16)}
     assert harm("stops_early", figures, before, stop_when="deadlock") == 0
     before = {"before": evaluated(0.5, mean_length=16)}

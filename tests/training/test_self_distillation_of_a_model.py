@@ -40,7 +40,7 @@ SETTINGS = {
     "groups_per_batch": 2,
     "steps_per_batch": 1,
     "per_device_train_batch_size": 8,
-    "max_steps": 4,
+    "max_steps": 3,
     "logging_steps": 1,
     "num_envs": 8,
     "eval_episodes": 2,
@@ -64,9 +64,11 @@ def arguments(out: Path, model: Path, **settings: Any) -> list[str]:
 def distributions(model: Any, prompt: Sequence[int], row: TrainingRow) -> torch.Tensor:
     """The log-probabilities of all tokens at the positions that the policy sampled."""
     with torch.no_grad():
-        logits = model(input_ids=torch.tensor([[*prompt, *row.completion]])).logits[0, len(prompt) - 1 : -1]
+        tokens = torch.tensor([[*prompt, *row.completion]])
+        logits = model(input_ids=tokens, logits_to_keep=len(row.completion) + 1).logits[0, :-1]
     sampled = torch.tensor(row.sampled or [1] * len(row.completion)) > 0
-    return logits[sampled].double().log_softmax(-1)
+    found: torch.Tensor = logits[sampled].double().log_softmax(-1)
+    return found
 
 
 def divergence(student: Sequence[torch.Tensor], teacher: Sequence[torch.Tensor]) -> float:
@@ -80,6 +82,7 @@ def test_a_real_model_comes_closer_to_itself_with_a_hint(layout: str, language_m
     configs = parse_configs(arguments(tmp_path / "run", language_model, layout=layout))
     with recipe.open_run(configs, Console(file=io.StringIO())) as made:
         trainer, decode = made.trainer, made.tokenizer.decode
+        assert trainer.teacher is not None
         trainer.make_batch()
         groups = trainer.groups
         fixed = rows(groups, [[[0.0] * len(e.turns) for e in group] for group in groups], layout=layout)
@@ -102,6 +105,7 @@ def test_a_real_model_comes_closer_to_itself_with_a_hint(layout: str, language_m
         later, teacher_now = measured()
     before, after, now = (divergence(*pair) for pair in ((student, teacher), (later, teacher), (later, teacher_now)))
     records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    print(layout, len(told), before, after, now, [(r["opsd/log_ratio"], r["opsd/hints"]) for r in records])
     print(layout, len(told), before, after, now, [(r["opsd/log_ratio"], r["opsd/hints"]) for r in records])
     assert len(records) == SETTINGS["max_steps"]
     for record in records:
