@@ -222,6 +222,22 @@ def test_an_evaluation_of_something_else_is_named(folder: Path) -> None:
     assert [one.cause for one in explain(RunRecord.read(folder, log=other)).findings] == ["small_steps"]
 
 
+def test_an_evaluation_on_other_tasks_of_the_same_split_is_named(folder: Path) -> None:
+    def write(file: Path, tasks: Sequence[str], end: str = "") -> None:
+        line = {"schema": "agentgym_flow.episode/1", "env_id": "a", "kwargs": {}, "max_steps": 20, "split": "test"}
+        file.write_text("".join(json.dumps({**line, "task": ord(task)}) + "\n" for task in tasks) + end)
+
+    (folder / "evaluations").mkdir()
+    own, other = folder / "evaluations" / "after_sampled.jsonl.gz", folder / "other.jsonl"
+    write(folder / "own.jsonl", "abcdef")
+    own.write_bytes(gzip.compress((folder / "own.jsonl").read_bytes()))
+    for tasks, end, found in (("ax", "", []), ("abcdefghij", '{"sch', []), ("xyza", "", ["1 of 4 tasks are the same"])):
+        write(other, tasks, end)
+        assert RunRecord.read(folder, log=other).differences == found
+    own.write_bytes(own.read_bytes()[:-9])  # as of a killed process
+    assert RunRecord.read(folder, log=other).own is not None
+
+
 def test_credit_that_an_audit_rejects_is_named(folder: Path) -> None:
     rows = [{"name": name, "one": {"value": value}, "many": 0.5} for name, value in (("grpo", 0.1), ("gagpo", 0.6))]
     (folder / "audit.json").write_text(json.dumps({"schema": "agentgym_flow.credit_audit/1", "credit": rows}))
