@@ -165,7 +165,7 @@ class RunRecord:
         found = [f"{name}: {new!r} in place of {old!r}" for name, (old, new) in pairs.items() if old != new]
         # The smaller of two evaluations plays the first tasks of the greater one.
         fewer, both = min(map(len, (self.own.tasks, self.other.tasks))), len(self.own.tasks & self.other.tasks)
-        return found if found or both >= fewer / 2 else [f"{both} of {fewer} tasks are the same"]
+        return found if found or both >= 0.8 * fewer else [f"{both} of {fewer} tasks are the same"]
 
 
 def read_settings(folder: Path) -> dict[str, Any]:

@@ -231,7 +231,7 @@ def test_an_evaluation_on_other_tasks_of_the_same_split_is_named(folder: Path) -
     own, other = folder / "evaluations" / "after_sampled.jsonl.gz", folder / "other.jsonl"
     write(folder / "own.jsonl", "abcdef")
     own.write_bytes(gzip.compress((folder / "own.jsonl").read_bytes()))
-    for tasks, end, found in (("ax", "", []), ("abcdefghij", '{"sch', []), ("xyza", "", ["1 of 4 tasks are the same"])):
+    for tasks, end, found in (("ab", "", []), ("abcdefghij", '{"sch', []), ("xyza", "", ["1 of 4 tasks are the same"])):
         write(other, tasks, end)
         assert RunRecord.read(folder, log=other).differences == found
     own.write_bytes(own.read_bytes()[:-9])  # as of a killed process
