@@ -232,8 +232,8 @@ def _audit(run: RunRecord) -> float | None:
 def _stale(run: RunRecord) -> float | None:
     if not any(run.values("staleness_max")):
         return 0.0
-    gap, size = run.ends("sampling_gap"), run.ends("importance/effective_sample_size")
-    return None if gap is None else 1 - min(size) if size else min(1.0, 4 * max(gap))
+    gap, size = run.thirds("sampling_gap"), run.thirds("importance/effective_sample_size")
+    return None if not gap else 1 - min(size) if size else min(1.0, 4 * max(gap))
 
 
 @_harm

@@ -109,11 +109,17 @@ class RunRecord:
         found = self.values(name)
         return sum(found) / len(found) if found else None
 
-    def ends(self, name: str) -> tuple[float, float] | None:
-        """Return the means of the first and the last third of a metric; None with fewer than three values."""
+    def thirds(self, name: str) -> list[float]:
+        """Return the means of the three thirds of a metric; empty with fewer than three values."""
         found = self.values(name)
         third = len(found) // 3
-        return (sum(found[:third]) / third, sum(found[-third:]) / third) if third else None
+        parts = (found[:third], found[third:-third], found[-third:]) if third else ()
+        return [sum(part) / len(part) for part in parts]
+
+    def ends(self, name: str) -> tuple[float, float] | None:
+        """Return the means of the first and the last third of a metric; None with fewer than three values."""
+        found = self.thirds(name)
+        return (found[0], found[2]) if found else None
 
     def start(self, name: str) -> float | None:
         """Return the mean of the first tenth of a metric, at least one value; None if it is missing."""

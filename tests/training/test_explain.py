@@ -357,6 +357,16 @@ def test_rounding_of_bfloat16_is_no_drift(dtype: str, least: float) -> None:
     assert least <= found <= least + 0.25
 
 
+def test_weights_are_too_old_if_they_were_in_any_third_of_the_run() -> None:
+    sizes = [0.9, 0.7, 0.6, 0.2, 0.2, 0.3, 0.7, 0.8, 0.9]
+    assert (
+        harm("stale", {"staleness_max": [9] * 9, "sampling_gap": [0.0] * 9, "importance/effective_sample_size": sizes})
+        > 0.7
+    )
+    assert harm("stale", {"staleness_max": [9] * 9, "sampling_gap": [0.1] * 3 + [0.3] * 3 + [0.1] * 3}) == 1
+    assert harm("stale", {"staleness_max": [1] * 9, "sampling_gap": [0.01] * 9}) < 0.1
+
+
 def test_steps_are_judged_by_the_learning_rate_and_the_length_of_the_run() -> None:
     tiny = {"weights/changed": [0.0], "weights/trained": [1.0], "weights/step": [0.0], "learning_rate": [1e-10]}
     assert (harm("frozen", tiny), harm("small_steps", tiny, max_steps=16)) == (0, 1)
