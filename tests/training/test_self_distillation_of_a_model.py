@@ -14,11 +14,13 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
+from agentgym_flow.policies import PolicyInput
 from agentgym_flow.prompts import CONVERSATION, LAYOUTS
 from agentgym_flow.training import recipe
 from agentgym_flow.training.callbacks import MetricsFile
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.rows import TrainingRow, rows
+from agentgym_flow.training.trainer import AgentTrainer
 
 pytestmark = pytest.mark.nightly
 
@@ -32,7 +34,7 @@ SETTINGS = {
     "template": "text",
     "template_settings": {
         **{"think": False, "tags_required": False, "history": 0, "numbers_turns": False, "lists_actions": False},
-        **{"shots": 1, "rules": "You play Sokoban."},  # short prompts
+        "rules": "You play Sokoban.",  # short prompts
     },
     "max_completion_length": 2,
     "warm_start_levels": 0,
@@ -40,12 +42,12 @@ SETTINGS = {
     "groups_per_batch": 2,
     "steps_per_batch": 1,
     "per_device_train_batch_size": 8,
-    "max_steps": 3,
+    "max_steps": 2,
     "logging_steps": 1,
     "num_envs": 8,
     "eval_episodes": 2,
     "validations": 0,
-    "learning_rate": 2e-3,
+    "learning_rate": 1e-4,
     "muon_learning_rate": "null",
     "warmup_steps": 0,
     "entropy_coef": 0,
@@ -77,26 +79,60 @@ def divergence(student: Sequence[torch.Tensor], teacher: Sequence[torch.Tensor])
     return float(torch.cat(each).mean())
 
 
+def told_rows(trainer: AgentTrainer, layout: str) -> list[tuple[TrainingRow, Sequence[int]]]:
+    """The rows of the last batch whose teacher has a hint, each with the teacher's prompt."""
+    assert trainer.teacher is not None
+    none = [[[0.0] * len(e.turns) for e in group] for group in trainer.groups]
+    fixed, prompts = rows(trainer.groups, none, layout=layout), trainer.teacher.prompts(trainer.groups, slice(None))
+    told = [(row, prompt) for row, prompt in zip(fixed, prompts, strict=True) if prompt is not None]
+    assert len(told) > len(fixed) / 2
+    return told
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_real_model_comes_closer_to_itself_with_a_hint(layout: str, language_model: Path, tmp_path: Path) -> None:
+def test_the_teacher_of_a_real_model_reads_the_hint_and_the_student_does_not(
+    layout: str, language_model: Path, tmp_path: Path
+) -> None:
     configs = parse_configs(arguments(tmp_path / "run", language_model, layout=layout))
     with recipe.open_run(configs, Console(file=io.StringIO())) as made:
-        trainer, decode = made.trainer, made.tokenizer.decode
-        assert trainer.teacher is not None
-        trainer.make_batch()
-        groups = trainer.groups
-        fixed = rows(groups, [[[0.0] * len(e.turns) for e in group] for group in groups], layout=layout)
-        prompts = trainer.teacher.prompts(groups, slice(None))
-        told = [(row, prompt) for row, prompt in zip(fixed, prompts, strict=True) if prompt is not None]
-        assert len(told) > len(fixed) / 2
+        made.train()
+        decode = made.tokenizer.decode
         hint = "An expert solves this task with:" if layout == CONVERSATION else "The next action of an expert is:"
-        for row, prompt in told:
+        for row, prompt in told_rows(made.trainer, layout):
             assert decode(prompt).count(hint) == 1
             assert hint not in decode([*row.prompt, *row.completion])
             assert decode(prompt).endswith(decode(row.prompt).removeprefix("<bos>"))
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert len(records) == SETTINGS["max_steps"]
+    for record in records:
+        assert math.isfinite(record["loss"])
+        assert 0 < record["grad_norm"] < math.inf
+        assert record["opsd/hints"] > 0.5
+
+
+def solved(policy_input: PolicyInput) -> str | None:
+    """A hint that a base model follows: the same question with its answer."""
+    action = policy_input.env.expert_action()
+    asks = "Answer with exactly one action, and nothing else."
+    return None if action is None else f"Example:\n{policy_input.observation}\n\n{asks}\n\n{action}"
+
+
+def test_a_real_model_comes_closer_to_itself_with_a_hint(language_model: Path, tmp_path: Path) -> None:
+    """The divergence from the teacher falls on a batch on which it is not trained again."""
+    cloning = {
+        **{"warm_start_levels": 20, "warm_start_updates": 6, "warm_start_batch": 8, "warm_start_learning_rate": 1e-3},
+        **{"warm_start_muon_learning_rate": "null", "warm_start_validations": 1, "warm_start_validation_episodes": 2},
+    }
+    chosen = {"layout": "turn", "num_generations": 8, "per_device_train_batch_size": 16, "num_envs": 16, "max_steps": 4}
+    chosen |= {"opsd_hint": f"{__name__}:solved", "learning_rate": 5e-4}
+    configs = parse_configs(arguments(tmp_path / "run", language_model, **cloning, **chosen))
+    with recipe.open_run(configs, Console(file=io.StringIO())) as made:
+        made.clone_behaviour()
+        made.trainer.make_batch()
+        told = told_rows(made.trainer, "turn")[::2]
 
         def measured() -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-            with trainer.frozen_model() as frozen:
+            with made.trainer.frozen_model() as frozen:
                 student = [distributions(frozen, row.prompt, row) for row, _ in told]
                 return student, [distributions(frozen, prompt, row) for row, prompt in told]
 
@@ -104,16 +140,9 @@ def test_a_real_model_comes_closer_to_itself_with_a_hint(layout: str, language_m
         made.train()
         later, teacher_now = measured()
     before, after, now = (divergence(*pair) for pair in ((student, teacher), (later, teacher), (later, teacher_now)))
-    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    print(layout, len(told), before, after, now, [(r["opsd/log_ratio"], r["opsd/hints"]) for r in records])
-    print(layout, len(told), before, after, now, [(r["opsd/log_ratio"], r["opsd/hints"]) for r in records])
-    assert len(records) == SETTINGS["max_steps"]
-    for record in records:
-        assert math.isfinite(record["loss"])
-        assert 0 < record["grad_norm"] < math.inf
-        assert record["opsd/hints"] > 0.5
-    assert after < 0.8 * before
-    assert now < 0.8 * before
+    print(len(told), before, after, now)
+    assert after < 0.9 * before
+    assert now < 0.9 * before
 
 
 class Killed(BaseException):
