@@ -118,18 +118,12 @@ def solved(policy_input: PolicyInput) -> str | None:
 
 
 def test_a_real_model_comes_closer_to_itself_with_a_hint(language_model: Path, tmp_path: Path) -> None:
-    """The divergence from the teacher falls on a batch on which it is not trained again."""
-    cloning = {
-        **{"warm_start_levels": 20, "warm_start_updates": 6, "warm_start_batch": 8, "warm_start_learning_rate": 1e-3},
-        **{"warm_start_muon_learning_rate": "null", "warm_start_validations": 1, "warm_start_validation_episodes": 2},
-    }
-    chosen = {"layout": "turn", "num_generations": 8, "per_device_train_batch_size": 16, "num_envs": 16, "max_steps": 4}
-    chosen |= {"opsd_hint": f"{__name__}:solved", "learning_rate": 5e-4}
-    configs = parse_configs(arguments(tmp_path / "run", language_model, **cloning, **chosen))
+    """The divergence from the teacher falls on fixed prompts: from the first teacher, and from the present one."""
+    chosen = {"layout": "turn", "opsd_hint": f"{__name__}:solved", "max_steps": 6, "learning_rate": 5e-5}
+    configs = parse_configs(arguments(tmp_path / "run", language_model, **chosen))
     with recipe.open_run(configs, Console(file=io.StringIO())) as made:
-        made.clone_behaviour()
         made.trainer.make_batch()
-        told = told_rows(made.trainer, "turn")[::2]
+        told = {tuple(row.prompt): (row, prompt) for row, prompt in told_rows(made.trainer, "turn")}.values()
 
         def measured() -> tuple[list[torch.Tensor], list[torch.Tensor]]:
             with made.trainer.frozen_model() as frozen:
@@ -140,9 +134,10 @@ def test_a_real_model_comes_closer_to_itself_with_a_hint(language_model: Path, t
         made.train()
         later, teacher_now = measured()
     before, after, now = (divergence(*pair) for pair in ((student, teacher), (later, teacher), (later, teacher_now)))
-    print(len(told), before, after, now)
-    assert after < 0.9 * before
-    assert now < 0.9 * before
+    assert after < 0.95 * before
+    assert now < before
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert records[-1]["opsd/log_ratio"] > 0.8 * records[0]["opsd/log_ratio"]
 
 
 class Killed(BaseException):
@@ -163,7 +158,7 @@ def killed_at(step: int) -> Callable[..., None]:
 def test_resuming_self_distillation_of_a_real_model_equals_no_interruption(
     language_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chosen = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1, "layout": "turn"}
+    chosen = {"save_strategy": "steps", "save_steps": 1, "layout": "turn"}
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     screen = Console(file=io.StringIO())
     recipe.train(parse_configs(arguments(whole, language_model, **chosen)), screen)
