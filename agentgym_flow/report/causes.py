@@ -185,6 +185,8 @@ def _disagreement(run: RunRecord) -> float | None:
     if agreement is None and silent is None:
         return None
     nothing = silent is not None and silent >= 0.9  # a half is usual where turns are compared by state
+    if nothing and (_key_splits(run) or 0.0) >= 0.9:
+        return 0.0  # no two attempts meet in a state, so there is nothing to compare
     return max(0.0 if agreement is None else (1 - agreement) / 2, float(nothing))
 
 

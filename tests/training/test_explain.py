@@ -412,6 +412,13 @@ def test_a_key_that_contradicts_itself_is_named_however_seldom() -> None:
     assert harm("key_merges", {"length": [5.0]}, credit="gigpo") is None
 
 
+def test_credit_without_a_state_to_compare_is_no_fault_of_the_credit_function() -> None:
+    silent = {"credit/agreement": [0.0], "credit/silent": [1.0], "states/shared": [0.0]}
+    assert (harm("credit", silent, credit="hgpo"), harm("key_splits", silent, credit="hgpo")) == (0, 1)
+    assert harm("credit", silent, credit="grpo") == 1
+    assert harm("credit", {**silent, "states/shared": [0.6]}, credit="hgpo") == 1
+
+
 def test_what_is_shown_may_differ_between_equal_states(run: Trainers) -> None:
     trainer = run()
     trainer.make_batch()
