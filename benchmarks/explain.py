@@ -175,6 +175,7 @@ class Maker:
                 stack.enter_context(getattr(planted, plant)(*given, *([] if strength is None else [strength])))
             line = self.line(run.base, {**settings, "credit": credit} if run.base == "text" else settings, out)
             told = CliRunner().invoke(app, ["train", credit, "--env", settings["env_id"], *line])
+        out.mkdir(exist_ok=True)  # the trainer may have refused the settings
         (out / "output.txt").write_text(f"{told.output}\n{told.exception!r}", "utf-8")
         if told.exit_code in (130, 143):
             raise SystemExit(told.exit_code)  # Ctrl-C or SIGTERM
@@ -219,6 +220,8 @@ class Maker:
 
 def missing(run: Run, out: Path) -> str:
     """Return why a run does not have its fault, or is not healthy; empty if it has it, or is."""
+    if not (out / "config.yaml").exists():
+        return "the trainer refused the settings"
     for wanted, file in ((run.evaluate, out / "other.jsonl"), (run.audit, out / "audit" / "audit.json")):
         if wanted and not file.exists():
             return f"there is no {file.name}"
@@ -261,8 +264,8 @@ def main() -> None:
         if given.only not in run.name:
             continue
         out = maker.make(run)
-        found = explained(run, out)
         why_not = missing(run, out)
+        found = explained(run, out) if (out / "config.yaml").exists() else []
         fault = run.cause is not None
         good = found[:1] == ([run.cause] if fault else [])
         count[fault] += not why_not
