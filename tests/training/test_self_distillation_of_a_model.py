@@ -84,6 +84,7 @@ def told_rows(trainer: AgentTrainer, layout: str) -> list[tuple[TrainingRow, Seq
     assert trainer.teacher is not None
     none = [[[0.0] * len(e.turns) for e in group] for group in trainer.groups]
     fixed, prompts = rows(trainer.groups, none, layout=layout), trainer.teacher.prompts(trainer.groups, slice(None))
+    told: list[tuple[TrainingRow, Sequence[int]]]
     told = [(row, prompt) for row, prompt in zip(fixed, prompts, strict=True) if prompt is not None]
     assert len(told) > len(fixed) / 2
     return told
