@@ -91,7 +91,7 @@ def explain(
     """
     record = RunRecord.read(run, log=evaluation, audit=audit)
     if (record.mean("truncated") or 0.0) >= 0.5 or (record.mean("success") or 0.0) <= 0.05:
-        record = replace(record, expert=_expert(record))
+        record = replace(record, expert=expert_of(record))
     findings, not_judged = explanation_of(record)
     if as_json:
         told = {"findings": [one._asdict() for one in findings], "not_judged": not_judged}
@@ -111,12 +111,12 @@ def explain(
     raise typer.Exit(int(bool(findings)))
 
 
-def _expert(record: RunRecord) -> Expert | None:
-    """Play ten training tasks with the expert; None if there is none, or the environment cannot be made or raises."""
+def expert_of(record: RunRecord) -> Expert | None:
+    """Play 40 training tasks with the expert; None if there is none, or the environment cannot be made or raises."""
     try:
         settings = dict(record.settings.get("env_kwargs") or {})
         found, episodes = evaluate(
-            ExpertPolicy(), str(record.settings.get("env_id")), split="train", num_episodes=10, env_kwargs=settings
+            ExpertPolicy(), str(record.settings.get("env_id")), split="train", num_episodes=40, env_kwargs=settings
         )
     except (AgentGymFlowError, OSError, TypeError, ValueError):
         return None

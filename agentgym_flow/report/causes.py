@@ -36,6 +36,25 @@ def _harm(function: Harm) -> Harm:
     return function
 
 
+def _errors_apart(high: float, low: float, *counts: float) -> float:
+    """Return how many standard errors lie between two success rates of so many independent episodes each."""
+    number = sum(counts)
+    share = (counts[0] * high + counts[1] * low + 1) / (number + 2)  # Laplace's, so that 0 and 1 have an error, too
+    return (high - low) / math.sqrt(share * (1 - share) * sum(1 / max(1.0, one) for one in counts))
+
+
+def _independent(run: RunRecord) -> float:
+    """Return about how many independent episodes a third of the run is worth: attempts at a task are alike."""
+    played = max(run.values("episodes"), default=0.0)
+    return max(1.0, played / 3 / math.sqrt(max(1.0, run.mean("group_size") or 1.0)))
+
+
+def _rises(run: RunRecord) -> float | None:
+    """Return by how many standard errors success in training rose from the first to the last third of the run."""
+    success, number = run.ends("success"), _independent(run)
+    return None if success is None else _errors_apart(success[1], success[0], number, number)
+
+
 @_harm
 def _lost(run: RunRecord) -> float | None:
     if "raised in all" in str(run.summary.get("error", "")):  # the trainer ends a run without any episode
@@ -78,25 +97,24 @@ def _warm_start(run: RunRecord) -> float | None:
     helpless = max(
         [*run.values("invalid_actions")[:1], *(1 - value for value in success if value < 0.05)], default=None
     )
-    return helpless if fell < 0.2 else 0.0
+    return 0.0 if fell >= 0.5 else helpless  # NaN did not fall
 
 
 @_harm
 def _unparsed(run: RunRecord) -> float | None:
-    invalid = run.mean("invalid_actions")
-    first, last = run.ends("invalid_actions") or (invalid, invalid)
-    if first is None or last is None:
-        return None
-    return first if first >= SEVERE else min(last, 0.99 * SEVERE)  # what only becomes so has another cause
+    return run.start("invalid_actions")  # what only becomes so has another cause
 
 
 @_harm
 def _stops_early(run: RunRecord) -> float | None:
-    length, success = run.values("length")[:1], run.values("success")[:1]
-    usual, before = (run.evaluated("before", name) for name in ("mean_length", "success"))
-    if not run.settings.get("stop_when") or not length or not usual or before is None:
+    length, success = run.values("length"), run.values("success")
+    usual, before, count = (run.evaluated("before", name) for name in ("mean_length", "success", "episodes"))
+    if not run.settings.get("stop_when") or not length or not usual or before is None or count is None:
         return 0.0
-    return max(0.0, 1 - length[0] / usual) if success[0] < 0.7 * before else 0.0
+    first = max(1, len(success) // 3)
+    trained = sum(success[:first]) / first
+    fewer = trained < 0.7 * before and _errors_apart(before, trained, count, _independent(run)) >= 2
+    return max(0.0, 1 - sum(length[:first]) / first / usual) if fewer else 0.0
 
 
 @_harm
@@ -123,18 +141,30 @@ def _few_tasks(run: RunRecord) -> float | None:
         return None
     different, groups = run.mean("distinct_tasks"), run.number("groups_per_batch", 1.0)
     passes = max(run.values("epoch"), default=0.0)
+    played = max(run.values("batches"), default=0.0) * groups
     if different is not None and different < 0.9 * groups:
-        passes = max(run.values("batches"), default=0.0) * groups / different
-    more = (
-        0.0 if before is None else trained[1] - trained[0] - (tested - before)
-    )  # learnt in training, and not in tests
-    return max(trained[1] - tested, more) if passes >= 5 else 0.0
+        passes = played / different
+    gain = 0.0 if before is None else tested - before
+    apart = _errors_apart(trained[1], tested, _independent(run), run.evaluated("after", "episodes") or 1.0)
+    # What is learnt in training and not in tests; and even if it was known before, so few tasks teach nothing.
+    gap = max(trained[1] - tested if apart >= 2 else 0.0, 0.0 if before is None else trained[1] - trained[0] - gain)
+    is_few = passes >= 10 and played / passes <= 16 and not _improved(run)
+    return max(gap, 0.6 * is_few) if passes >= 5 else 0.0
+
+
+def _improved(run: RunRecord) -> bool:
+    """Whether success in tests rose, by its paired interval."""
+    gain = (run.summary.get("improvement") or {}).get("sampled") or {}
+    return float(gain.get("low") or 0.0) > 0
 
 
 @_harm
 def _too_hard(run: RunRecord) -> float | None:
-    alike, success = run.mean("frac_reward_zero_std"), run.mean("success")
-    return alike if alike is None or success is None or success <= 0.05 else 0.0
+    alike, success = run.mean("frac_reward_zero_std"), run.values("success")
+    if alike is None or not success:
+        return None
+    first, last = run.ends("success") or (success[0], success[-1])
+    return alike if max(success[0], first, last) <= 0.05 else 0.0  # what succeeds at first has another cause
 
 
 @_harm
@@ -145,7 +175,8 @@ def _too_easy(run: RunRecord) -> float | None:
     further = [one for moment in ("before", "after") for one in run.part(moment, "also_on").values()]
     goals = [float(one["success"]) for one in (*further, run.part("after", "sampled")) if "success" in one]
     before, after = (run.evaluated(moment, "success") for moment in ("before", "after"))
-    learnt = before is not None and after is not None and after >= before + 0.05
+    gained = before is not None and after is not None and after >= before + 0.05
+    learnt = gained and ("improvement" not in run.summary or _improved(run))
     return alike if success >= 0.8 and min(goals, default=1.0) < success - 0.25 and not learnt else 0.0
 
 
@@ -154,6 +185,8 @@ def _disagreement(run: RunRecord) -> float | None:
     if agreement is None and silent is None:
         return None
     nothing = silent is not None and silent >= 0.9  # a half is usual where turns are compared by state
+    if nothing and (_key_splits(run) or 0.0) >= 0.9:
+        return 0.0  # no two attempts meet in a state, so there is nothing to compare
     return max(0.0 if agreement is None else (1 - agreement) / 2, float(nothing))
 
 
@@ -169,7 +202,14 @@ def _credit(run: RunRecord) -> float | None:
 
 @_harm
 def _key_merges(run: RunRecord) -> float | None:
-    return run.mean("states/conflicts") if run.settings.get("credit") in BY_STATE else 0.0
+    if run.settings.get("credit") not in BY_STATE:
+        return 0.0
+    conflicts, keys, length = (run.mean(name) for name in ("states/conflicts", "states/keys", "length"))
+    if keys is not None and length is not None and keys <= 1 and length >= 1.5:
+        return 1.0
+    if conflicts is None:
+        return None if keys is None else 0.0
+    return min(1.0, 25 * conflicts)  # a state that contradicts itself proves it; repeats from the same past dilute it
 
 
 @_harm
@@ -194,8 +234,8 @@ def _audit(run: RunRecord) -> float | None:
 def _stale(run: RunRecord) -> float | None:
     if not any(run.values("staleness_max")):
         return 0.0
-    gap, size = run.ends("sampling_gap"), run.ends("importance/effective_sample_size")
-    return None if gap is None else 1 - size[1] if size else min(1.0, 4 * gap[1])
+    gap, size = run.thirds("sampling_gap"), run.thirds("importance/effective_sample_size")
+    return None if not gap else 1 - min(size) if size else min(1.0, 4 * max(gap))
 
 
 @_harm
@@ -204,7 +244,8 @@ def _drift(run: RunRecord) -> float | None:
         return 0.0
     gap, kl = run.mean("sampling_gap"), run.mean("importance/kl")
     # Without a correction, sampler and trainer are one program in float32, so their difference is rounding, about 1e-7.
-    is_exact = "staleness" not in run.metrics and not run.number("lora_dropout")
+    full = run.settings.get("dtype") in (None, "float32") and not run.settings.get("bf16")
+    is_exact = "staleness" not in run.metrics and not run.number("lora_dropout") and full
     return None if gap is None and kl is None else min(1.0, (50 if is_exact else 5) * (gap or 0.0) + 20 * (kl or 0.0))
 
 
@@ -234,7 +275,8 @@ def _frozen(run: RunRecord) -> float | None:
     changed, trained = run.values("weights/changed"), run.mean("weights/trained")
     if not changed or trained is None:
         return None
-    still = float(max(changed) < 0.01 and not run.mean("weights/half"))
+    rounds_away = max(run.values("learning_rate"), default=1.0) < 1e-7  # even in 32 bits
+    still = float(max(changed) < 0.01 and not run.mean("weights/half") and not rounds_away)
     return max(still, 0.0 if _is_adapter(run) else 1 - trained)
 
 
@@ -249,13 +291,15 @@ def _grad_clip(run: RunRecord) -> float | None:
     norm, step, limit = run.mean("grad_norm"), run.values("weights/step"), run.number("max_grad_norm")
     if norm is None or not step:
         return None
-    return 1 - 20 * limit / norm if limit and norm > 20 * limit and max(step) < 1e-4 else 0.0
+    # Steps of Adam are about the learning rate, however small gradients are, until these are near its epsilon.
+    still = max(step) < 0.5 * max(run.values("learning_rate"), default=0.0)
+    return 1 - 20 * limit / norm if limit and norm > 20 * limit and still else 0.0
 
 
 @_harm
 def _small_steps(run: RunRecord) -> float | None:
     step = run.values("weights/step")
-    return float(max(step) < 3e-6) if step else None
+    return float(max(step) < 1e-5 or max(step) * run.number("max_steps", 1e9) < 5e-4) if step else None
 
 
 def _not_a_number(run: RunRecord) -> bool:
@@ -278,29 +322,33 @@ def _large_steps(run: RunRecord) -> float | None:
 @_harm
 def _kl(run: RunRecord) -> float | None:
     kl = run.mean("kl") if run.number("beta") else 0.0
-    return None if kl is None else float(run.number("beta") >= 0.5 and kl < 0.1)
+    return None if kl is None else float(run.number("beta") >= 0.3 and kl < 0.1)
 
 
 @_harm
 def _entropy_collapse(run: RunRecord) -> float | None:
     entropy, alike, success = run.ends("entropy"), run.ends("frac_reward_zero_std"), run.ends("success")
-    if entropy is None or alike is None or success is None:
+    first, length, rises = run.start("entropy"), run.ends("length"), _rises(run)
+    if entropy is None or alike is None or success is None or length is None or first is None or rises is None:
         return None
     if success[1] >= 0.8:
         return 0.0
-    if run.number("entropy_coef") < 0 and entropy[1] < 0.5 * entropy[0]:
+    if run.number("entropy_coef") < 0 and entropy[1] < 0.5 * first:
         return max(0.7, alike[1])
-    falls = entropy[1] < 0.35 * entropy[0] and success[1] <= success[0] + 0.02
-    return alike[1] if falls or entropy[1] < 0.05 or run.number("temperature", 1.0) < 0.3 else 0.0
+    falls = entropy[1] < 0.35 * first and rises < 2
+    low = falls or entropy[1] < 0.05 or run.number("temperature", 1.0) < 0.3
+    same = math.exp(-entropy[1] * length[1])  # about the share of attempts with the most likely actions only
+    return max(alike[1], same) if low else 0.0
 
 
 @_harm
 def _entropy_rises(run: RunRecord) -> float | None:
-    entropy, success = run.ends("entropy"), run.ends("success")
-    if entropy is None or success is None:
+    entropy, first, rises = run.ends("entropy"), run.start("entropy"), _rises(run)
+    if entropy is None or first is None or rises is None:
         return None
-    more = entropy[1] - entropy[0]
-    return min(1.0, more / entropy[0]) if more > 0.3 and success[1] <= success[0] + 0.02 else 0.0
+    more, bonus = entropy[1] - first, run.number("entropy_coef")
+    by_bonus = bonus >= 0.02 or (bonus > 0 and rises <= -2)
+    return min(1.0, more / max(first, 0.3)) if more > 0.3 and rises < 2 and by_bonus else 0.0
 
 
 @_harm

@@ -38,6 +38,13 @@ class Expert(NamedTuple):
     budget: int
 
 
+class EvaluationLog(NamedTuple):
+    """What is read of an episode log: its first line, and the numbers of all its tasks."""
+
+    first: Mapping[str, Any]
+    tasks: frozenset[str]
+
+
 @dataclass(frozen=True)
 class RunRecord:
     """What is read of a run.
@@ -47,8 +54,8 @@ class RunRecord:
         summary: the content of `summary.json`.
         metrics: the records of `metrics.jsonl` by metric.
         cloned: the record of the warm start; None without one.
-        own: the first line of a log of the run's own evaluations; None without one.
-        other: the first line of the log of another evaluation; None if none is given.
+        own: the log of one of the run's own evaluations; None without one.
+        other: the log of another evaluation; None if none is given.
         audit: the content of an `audit.json`; None if none is given.
         expert: see `Expert`; None if it is unknown.
     """
@@ -57,8 +64,8 @@ class RunRecord:
     summary: Mapping[str, Any]
     metrics: Metrics
     cloned: Mapping[str, Any] | None = None
-    own: Mapping[str, Any] | None = None
-    other: Mapping[str, Any] | None = None
+    own: EvaluationLog | None = None
+    other: EvaluationLog | None = None
     audit: Mapping[str, Any] | None = None
     expert: Expert | None = None
     missing: set[str] = field(default_factory=set)
@@ -84,8 +91,8 @@ class RunRecord:
             _json(summary) if summary.is_file() else {},
             _metrics(folder / "metrics.jsonl"),
             _json(cloned) if cloned.is_file() else None,
-            _first_line(logs[0]) if logs else None,
-            None if log is None else _first_line(log),
+            _log(logs[0]) if logs else None,
+            None if log is None else _log(log),
             found_audit,
             expert,
         )
@@ -102,11 +109,23 @@ class RunRecord:
         found = self.values(name)
         return sum(found) / len(found) if found else None
 
-    def ends(self, name: str) -> tuple[float, float] | None:
-        """Return the means of the first and the last third of a metric; None with fewer than three values."""
+    def thirds(self, name: str) -> list[float]:
+        """Return the means of the three thirds of a metric; empty with fewer than three values."""
         found = self.values(name)
         third = len(found) // 3
-        return (sum(found[:third]) / third, sum(found[-third:]) / third) if third else None
+        parts = (found[:third], found[third:-third], found[-third:]) if third else ()
+        return [sum(part) / len(part) for part in parts]
+
+    def ends(self, name: str) -> tuple[float, float] | None:
+        """Return the means of the first and the last third of a metric; None with fewer than three values."""
+        found = self.thirds(name)
+        return (found[0], found[2]) if found else None
+
+    def start(self, name: str) -> float | None:
+        """Return the mean of the first tenth of a metric, at least one value; None if it is missing."""
+        found = self.values(name)
+        first = found[: max(1, len(found) // 10)]
+        return sum(first) / len(first) if first else None
 
     def number(self, name: str, default: float = 0.0) -> float:
         """Return a setting that is a number."""
@@ -139,15 +158,20 @@ class RunRecord:
 
     @property
     def differences(self) -> list[str]:
-        """What another evaluation has other than the run's own: environment, settings, split, prompts."""
-        own, other = self.own or {}, self.other or {}
+        """What another evaluation has other than the run's own: environment, settings, split, prompts, tasks."""
+        if self.own is None or self.other is None:
+            return []
+        own, other = self.own.first, self.other.first
         names = ("env_id", "data", "max_steps", "split")
         pairs = {name: (own.get(name), other.get(name)) for name in names}
         ours, theirs = own.get("kwargs") or {}, other.get("kwargs") or {}
         pairs |= {name: (ours.get(name), theirs.get(name)) for name in sorted({*ours, *theirs})}
         meta = other.get("meta") or {}
         pairs |= {name: (self.settings.get(name), meta[name]) for name in ("template", "layout") if name in meta}
-        return [f"{name}: {new!r} in place of {old!r}" for name, (old, new) in pairs.items() if old != new]
+        found = [f"{name}: {new!r} in place of {old!r}" for name, (old, new) in pairs.items() if old != new]
+        # The smaller of two evaluations plays the first tasks of the greater one.
+        fewer, both = min(map(len, (self.own.tasks, self.other.tasks))), len(self.own.tasks & self.other.tasks)
+        return found if found or both >= 0.8 * fewer else [f"{both} of {fewer} tasks are the same"]
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -191,15 +215,24 @@ def _json(path: Path) -> dict[str, Any]:
     return found
 
 
-def _first_line(path: Path) -> dict[str, Any]:
+def _log(path: Path) -> EvaluationLog:
+    """Read a log, whose end may be missing or damaged."""
+    first: dict[str, Any] = {}
+    tasks = set()
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
-            found = json.loads(file.readline())
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise BadData(f"{path} is not an episode log ({error})") from error
-    if not isinstance(found, dict) or not str(found.get("schema")).startswith("agentgym_flow.episode/"):
-        raise BadData(f"{path} is not an episode log")
-    return found
+            for line in file:
+                one = json.loads(line)
+                if not str(one["schema"]).startswith("agentgym_flow.episode/"):
+                    raise ValueError("it has another schema")
+                first = first or one
+                tasks.add(str(one.get("task")))
+    except (OSError, EOFError, LookupError, TypeError, ValueError, zlib.error) as error:
+        if not first:
+            raise BadData(f"{path} is not an episode log ({error})") from error
+    if not first:
+        raise BadData(f"{path} is not an episode log (it is empty)")
+    return EvaluationLog(first, frozenset(tasks))
 
 
 # ---------------------------------------------------------------- what is said

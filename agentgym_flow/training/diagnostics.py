@@ -84,11 +84,12 @@ def credit_metrics(
     outcomes, and `credit/silent` the share of turns without an advantage in groups whose attempts differ in what is
     compared (`outcome`). Of the turns after the first ones, `states/shared` is the share in whose state (state key)
     another turn of the group acted, too. Of those that repeat an action in a state, `states/conflicts` is the share
-    that led to another state or observation than the first one: 0 where a state key says all there is to know and
-    nothing is random. Metrics that no turn has a value for are left out.
+    that led to another state, reward, end or validity than the first one: 0 where a state key says all there is to
+    know and nothing is random. (What is shown may differ.) `states/keys` is the mean number of state keys of a group.
+    Metrics that no turn has a value for are left out.
     """
     success, credit, silent = [], [], []
-    shared, conflicts = [], []
+    shared, conflicts, keys = [], [], []
     for group, of_group in zip(groups, advantages, strict=True):
         won = np.array([float(one.success) for one in group])
         values = won if outcome == "success" else np.array([one.total_reward for one in group])
@@ -99,12 +100,14 @@ def credit_metrics(
         if values.std() > 0:
             silent += [value == 0 for one in of_group for value in one]
         visits = Counter(turn.state_key for turn in group.turns)
-        seen: dict[tuple[str, str], tuple[str, str]] = {}
+        keys.append(len(visits.keys() | {turn.next_state_key for turn in group.turns if not turn.terminated}))
+        seen: dict[tuple[str, str], tuple[object, ...]] = {}
         for episode in group:
             turns = episode.turns_by(policy)
             shared += [visits[turn.state_key] > 1 for turn in turns[1:]]
             for turn in turns:
-                what, then = (turn.state_key, turn.action), (turn.next_state_key, turn.next_observation)
+                what, ends = (turn.state_key, turn.action), (turn.terminated, turn.success, turn.action_valid)
+                then = (turn.next_state_key, turn.reward, *ends)
                 if what in seen:
                     conflicts.append(seen[what] != then)
                 seen.setdefault(what, then)
@@ -116,5 +119,10 @@ def credit_metrics(
         x, y = np.concatenate(success), np.concatenate(credit)
         norm = float(np.linalg.norm(x) * np.linalg.norm(y))
         found["credit/agreement"] = float(x @ y) / norm if norm else 0.0
-    lists = {"credit/silent": silent, "states/shared": shared, "states/conflicts": conflicts}
+    lists: dict[str, list[Any]] = {
+        "credit/silent": silent,
+        "states/shared": shared,
+        "states/conflicts": conflicts,
+        "states/keys": keys,
+    }
     return found | {name: sum(each) / len(each) for name, each in lists.items() if each}

@@ -22,6 +22,7 @@ from agentgym_flow.report.causes import HARMS
 from agentgym_flow.report.explain import Expert, RunRecord, causes, explain
 from agentgym_flow.rewards.credit import CREDIT
 from agentgym_flow.training import trainer as trainer_module
+from agentgym_flow.training.diagnostics import credit_metrics
 from agentgym_flow.training.group_source import OwnRollout
 from agentgym_flow.training.trainer import AgentTrainer
 
@@ -221,6 +222,22 @@ def test_an_evaluation_of_something_else_is_named(folder: Path) -> None:
     assert [one.cause for one in explain(RunRecord.read(folder, log=other)).findings] == ["small_steps"]
 
 
+def test_an_evaluation_on_other_tasks_of_the_same_split_is_named(folder: Path) -> None:
+    def write(file: Path, tasks: Sequence[str], end: str = "") -> None:
+        line = {"schema": "agentgym_flow.episode/1", "env_id": "a", "kwargs": {}, "max_steps": 20, "split": "test"}
+        file.write_text("".join(json.dumps({**line, "task": ord(task)}) + "\n" for task in tasks) + end)
+
+    (folder / "evaluations").mkdir()
+    own, other = folder / "evaluations" / "after_sampled.jsonl.gz", folder / "other.jsonl"
+    write(folder / "own.jsonl", "abcdef")
+    own.write_bytes(gzip.compress((folder / "own.jsonl").read_bytes()))
+    for tasks, end, found in (("ab", "", []), ("abcdefghij", '{"sch', []), ("xyza", "", ["1 of 4 tasks are the same"])):
+        write(other, tasks, end)
+        assert RunRecord.read(folder, log=other).differences == found
+    own.write_bytes(own.read_bytes()[:-9])  # as of a killed process
+    assert RunRecord.read(folder, log=other).own is not None
+
+
 def test_credit_that_an_audit_rejects_is_named(folder: Path) -> None:
     rows = [{"name": name, "one": {"value": value}, "many": 0.5} for name, value in (("grpo", 0.1), ("gagpo", 0.6))]
     (folder / "audit.json").write_text(json.dumps({"schema": "agentgym_flow.credit_audit/1", "credit": rows}))
@@ -294,12 +311,36 @@ def test_a_run_without_a_summary_is_explained(folder: Path) -> None:
     assert [one.cause for one in explain(RunRecord.read(folder)).findings] == ["small_steps"]
 
 
+def test_what_is_shown_may_differ_between_equal_states(run: Trainers) -> None:
+    trainer = run()
+    trainer.make_batch()
+    groups = trainer.groups
+    none = [[[0.0] * len(one.turns) for one in group] for group in groups]
+    assert credit_metrics(groups, none, "success")["states/conflicts"] == 0
+    for n, turn in enumerate(turn for group in groups for turn in group.turns):
+        turn.next_observation += f" Turn {n}."
+    assert credit_metrics(groups, none, "success")["states/conflicts"] == 0
+    for n, turn in enumerate(turn for group in groups for turn in group.turns):
+        turn.reward += n
+    assert credit_metrics(groups, none, "success")["states/conflicts"] == 1
+    for turn in (turn for group in groups for turn in group.turns):
+        turn.state_key = turn.next_state_key = "same"
+    assert credit_metrics(groups, none, "success")["states/keys"] == 1
+
+
 # ---------------------------------------------------------------- the table
 def test_every_cause_has_a_harm_and_every_planted_fault_a_cause(root: Path) -> None:
     names = [cause.name for cause in causes()]
     assert set(names) == HARMS.keys()
     planted = yaml.safe_load((root / "benchmarks" / "planted_run_faults.yaml").read_text("utf-8"))
-    assert {one["cause"] for one in planted["faults"]} <= set(names)
-    assert len(planted["faults"]) >= 20
-    assert len(planted["healthy"]) >= 10
+    for faults, healthy in (
+        (planted["faults"], planted["healthy"]),
+        (
+            [one for one in planted["fourth"] if "cause" in one],
+            [one for one in planted["fourth"] if "cause" not in one],
+        ),
+    ):
+        assert {one["cause"] for one in faults} <= set(names)
+        assert len({one["cause"] for one in faults}) >= 20
+        assert len(healthy) >= 10
     assert all(0 < cause.threshold <= 1 for cause in causes())
