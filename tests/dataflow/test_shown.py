@@ -120,7 +120,7 @@ def test_runs_of_a_study_side_by_side_have_core_seconds_of_their_own(
     def cloned(*_: Any) -> None:  # it goes to another process by its name
         pass
 
-    found = {"seconds": [1.0], "success": [0.5], "sample_size": 1.0, "tests": {}}
+    found = {"seconds": [1.0], "success": [0.5], "sample_size": 1.0, "idle": 10.0, "tests": {}}
     for name, value in (("_play", play), ("cloned", cloned), ("_test_team", lambda *_: {})):
         monkeypatch.setattr(study.Study, name, value)
     monkeypatch.setattr(study.Study, "_figures", lambda *_: found)
