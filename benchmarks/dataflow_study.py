@@ -10,7 +10,7 @@ have the same initial weights, number of updates and settings. `MODES` lists the
 policies act in turn, each with its own trainer. `--partial` has those of `PARTIAL`, which compares episodes that go on
 with newer weights with episodes that do not.
 
-In those with two models, a searcher and an answerer play Search with questions of two and three hops: the first is a
+In those with two models, a searcher and an answerer play Search with questions of two hops: the first is a
 GPT-2 with a token for each word, and learns with GRPO; the second is a Qwen3 with a byte-level tokenizer and answers of
 several tokens, and learns with RLOO at another pace (`MEMBERS`), in batches of 8 tasks x 8 attempts with 32 parallel
 episodes. Each clones its own turns once per seed.
@@ -53,13 +53,13 @@ BATCH = ["--num_generations", SIZE, "--steps_per_batch", STEPS, "--save_strategy
 
 SEARCH = [
     "--env", "Search-v0", "--config", "search_tiny",
-    "--env_kwargs", '{"max_steps": 6, "task_types": ["2 hops", "3 hops"]}', "--threads", 1,
+    "--env_kwargs", '{"max_steps": 6, "task_types": ["2 hops"]}', "--threads", 1,
     "--warm_start_levels", 800, "--warm_start_batch", 32,
 ]  # fmt: skip
 MEMBERS: Mapping[str, tuple[str, int, list[Any]]] = {
-    "searcher": ("grpo", 4, ["--warm_start_updates", 30]),
+    "searcher": ("grpo", 4, ["--warm_start_updates", 100]),
     "answerer": (
-        "rloo", 2, ["--warm_start_updates", 60, "--warm_start_muon_learning_rate", 0.03,
+        "rloo", 2, ["--warm_start_updates", 120, "--warm_start_muon_learning_rate", 0.03,
                     "--max_completion_length", 3, "--merge_prompts", "false"],
     ),
 }  # fmt: skip
