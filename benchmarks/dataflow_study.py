@@ -10,10 +10,10 @@ have the same initial weights, number of updates and settings. `MODES` lists the
 policies act in turn, each with its own trainer. `--partial` has those of `PARTIAL`, which compares episodes that go on
 with newer weights with episodes that do not.
 
-In those with two models, a searcher and an answerer play Search with questions of two hops: the first is a
-GPT-2 with a token for each word, and learns with GRPO; the second is a Qwen3 with a byte-level tokenizer and answers of
-several tokens, and learns with RLOO at another pace (`MEMBERS`), in batches of 8 tasks x 8 attempts with 32 parallel
-episodes. Each clones its own turns once per seed.
+In those with two models, a searcher and an answerer play questions of two hops in Search: the first is a GPT-2 with a
+token for each word, and learns with GRPO; the second is a Qwen3 with a byte-level tokenizer and answers of several
+tokens, and learns with RLOO at another pace (`MEMBERS`), with 32 parallel episodes. Each clones its own turns once per
+seed.
 
 Time is measured from the first weights to the last update; success on training episodes, and on `--tests` test tasks
 before and after training. Equal success is what all runs of a seed have reached at their end: the lowest of their means
@@ -54,13 +54,14 @@ BATCH = ["--num_generations", SIZE, "--steps_per_batch", STEPS, "--save_strategy
 SEARCH = [
     "--env", "Search-v0", "--config", "search_tiny",
     "--env_kwargs", '{"max_steps": 6, "task_types": ["2 hops"]}', "--threads", 1,
-    "--warm_start_levels", 800, "--warm_start_batch", 32,
+    "--warm_start_levels", 800, "--warm_start_batch", 32, "--entropy_coef", 0.001,
 ]  # fmt: skip
 MEMBERS: Mapping[str, tuple[str, int, list[Any]]] = {
-    "searcher": ("grpo", 4, ["--warm_start_updates", 100]),
+    "searcher": ("grpo", 4, ["--warm_start_updates", 140, "--muon_learning_rate", 0.01, "--learning_rate", 1e-3]),
     "answerer": (
-        "rloo", 2, ["--warm_start_updates", 120, "--warm_start_muon_learning_rate", 0.03,
-                    "--max_completion_length", 3, "--merge_prompts", "false"],
+        "rloo", 2, ["--warm_start_updates", 180, "--warm_start_muon_learning_rate", 0.03,
+                    "--max_completion_length", 3, "--merge_prompts", "false",
+                    "--muon_learning_rate", 0.02, "--learning_rate", 2e-3],
     ),
 }  # fmt: skip
 """Two models that act in turn 1 and 2, and in all further turns: algorithm, updates per batch, and other settings."""
@@ -211,8 +212,8 @@ class Study:
         new = "tiny" if policy == "searcher" else folder / "qwen"
         words = ["--model", new] if begin is None else ["--model", begin / policy / "warm_start"]
         words += [] if begin is None else ["--warm_start_levels", 0]
-        words += ["--num_generations", SIZE, "--per_device_train_batch_size", 2 * SIZE]
-        words += ["--groups_per_batch", 8, "--steps_per_batch", steps, "--logging_steps", steps]
+        words += ["--num_generations", SIZE, "--per_device_train_batch_size", self.groups * SIZE // 4]
+        words += ["--groups_per_batch", self.groups, "--steps_per_batch", steps, "--logging_steps", steps]
         words += ["--max_steps", steps * self.updates, "--save_strategy", "no", "--seed", seed]
         words += ["--dataflow", settings, "--policy", policy, *parts.trainer_options(), "--output_dir", folder / policy]
         noted = [folder / f"{policy}.times", folder / "lock"]
