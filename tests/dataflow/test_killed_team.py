@@ -130,22 +130,24 @@ def two_models(tmp_path: Path, request: pytest.FixtureRequest) -> Team:
 
 def real_model(tmp_path: Path, request: pytest.FixtureRequest) -> Team:
     """A tiny policy drafts, and a real language model reads the check of the draft, thinks and answers."""
-    of_a = ["--warm_start_levels", 60, "--warm_start_updates", 40, "--steps_per_batch", 2, "--max_steps", 8]
+    of_a = ["--warm_start_levels", 60, "--warm_start_updates", 40, "--steps_per_batch", 2, "--max_steps", 6]
     of_b = [
         "--model", request.getfixturevalue("language_model"), "--lora", "--dtype", "bfloat16",
-        "--layout", "conversation", "--max_completion_length", 24, "--max_steps", 4, "--entropy_coef", 0.01,
+        "--layout", "conversation", "--max_completion_length", 24, "--max_steps", 3, "--entropy_coef", 0.01,
         "--learning_rate", 1e-4, "--muon_learning_rate", "null", "--warm_start_levels", 0,
     ]  # fmt: skip
     own = {"a": [*PROBLEMS, *of_a, "--save_steps", 2], "b": [*PROBLEMS, *of_b, "--save_steps", 1]}
-    return Team(own, batches=4, staleness=1, dies="b", dies_at=1, workers=1)
+    return Team(own, batches=3, staleness=1, dies="b", dies_at=1, workers=1)
 
 
 def answers(log: Path, policy: str) -> list[str]:
     """Return what a policy has written in the episodes of a log."""
     found = []
     for episode in read_log(log):
-        for acting, action, said in zip(episode.meta["policies"], episode.actions, episode.completions, strict=True):
-            found += [said or action] if acting == policy else []
+        assert episode.meta is not None
+        assert episode.completions is not None
+        said = zip(episode.meta["policies"], episode.completions, strict=True)
+        found += [completion for acting, completion in said if acting == policy]
     return found
 
 
@@ -176,9 +178,9 @@ def test_a_team_goes_on_while_a_trainer_is_dead(
         weights[name] = [digest(tmp_path / name / policy / "checkpoint") for policy in team.own]
     assert weights["killed"] == weights["calm"]
     runs, out = [tmp_path / "calm" / name for name in ("a", "b")], tmp_path / "team"
-    words = [*PROGRAM, "dataflow", "evaluate", *runs, "--before", "--episodes", 3, "--out", out]
+    words = [*PROGRAM, "dataflow", "evaluate", *runs, "--before", "--episodes", 2, "--out", out]
     subprocess.run([*map(str, words)], cwd=root, check=True, timeout=600)
     logs = [out / f"{when}_{how}.jsonl.gz" for when, how in product(WHEN, HOW)]
-    assert all(verify_log(log, jobs=0).matched == 3 for log in logs)
+    assert all(verify_log(log, jobs=0).matched == 2 for log in logs)
     if team_of is real_model:
         assert max(len(said.split()) for log in logs for said in answers(log, "b")) > 8
