@@ -57,11 +57,11 @@ SEARCH = [
     "--warm_start_levels", 800, "--warm_start_batch", 32, "--entropy_coef", 0.001,
 ]  # fmt: skip
 MEMBERS: Mapping[str, tuple[str, int, list[Any]]] = {
-    "searcher": ("grpo", 4, ["--warm_start_updates", 140, "--muon_learning_rate", 0.01, "--learning_rate", 1e-3]),
+    "searcher": ("grpo", 4, ["--warm_start_updates", 140, "--muon_learning_rate", 0.007, "--learning_rate", 7e-4]),
     "answerer": (
         "rloo", 2, ["--warm_start_updates", 180, "--warm_start_muon_learning_rate", 0.03,
                     "--max_completion_length", 3, "--merge_prompts", "false",
-                    "--muon_learning_rate", 0.02, "--learning_rate", 2e-3],
+                    "--muon_learning_rate", 0.01, "--learning_rate", 1e-3],
     ),
 }  # fmt: skip
 """Two models that act in turn 1 and 2, and in all further turns: algorithm, updates per batch, and other settings."""
