@@ -130,7 +130,8 @@ def two_models(tmp_path: Path, request: pytest.FixtureRequest) -> Team:
 
 def real_model(tmp_path: Path, request: pytest.FixtureRequest) -> Team:
     """A tiny policy drafts, and a real language model reads the check of the draft, thinks and answers."""
-    of_a = ["--warm_start_levels", 60, "--warm_start_updates", 40, "--steps_per_batch", 2, "--max_steps", 6]
+    of_a = ["--warm_start_levels", 60, "--warm_start_updates", 40, "--steps_per_batch", 2]
+    of_a += ["--per_device_train_batch_size", 2, "--steps_per_generation", 2, "--max_steps", 6]
     of_b = [
         "--model", request.getfixturevalue("language_model"), "--lora", "--dtype", "bfloat16",
         "--layout", "conversation", "--max_completion_length", 24, "--max_steps", 3, "--entropy_coef", 0.01,
