@@ -96,7 +96,7 @@ class Team:
                 wait_until(lambda: done().get(self.dies, 0) >= self.dies_at)
                 trainers[self.dies].kill()
                 dead_at = done()[self.dies]
-                wait_until(lambda: done()[other] > dead_at + 1)
+                wait_until(lambda: done()[other] > dead_at)
                 assert done()[self.dies] == dead_at, "its trainer is dead"
                 trainers[self.dies].start()
                 wait_until(kills_a_worker)
