@@ -10,14 +10,15 @@ have the same initial weights, number of updates and settings. `MODES` lists the
 policies act in turn, each with its own trainer. `--partial` has those of `PARTIAL`, which compares episodes that go on
 with newer weights with episodes that do not.
 
-In those with two models, a searcher and an answerer play Search: the first is a GPT-2 with a token for each word, and
-learns with GRPO; the second is a Qwen3 with a byte-level tokenizer and answers of several tokens, and learns with RLOO
-at another pace (`MEMBERS`), in batches of 8 tasks x 8 attempts with 32 parallel episodes. Each clones its own turns
-once per seed.
+In those with two models, a searcher and an answerer play questions of two hops in Search: the first is a GPT-2 with a
+token for each word, and learns with GRPO; the second is a Qwen3 with a byte-level tokenizer and answers of several
+tokens, and learns with RLOO at another pace (`MEMBERS`), with 32 parallel episodes. Each clones its own turns once per
+seed.
 
-Time is measured from the first weights to the last update; success on training episodes, and on 300 test tasks before
-and after training. Core-seconds are those of all processes of a run, from its start, without the tests. Intervals are
-Student's t over seeds. With `--jobs` above 1, runs share the machine: provide about two cores for each.
+Time is measured from the first weights to the last update; success on training episodes, and on `--tests` test tasks
+before and after training. Equal success is what all runs of a seed have reached at their end: the lowest of their means
+over the last updates. Core-seconds are those of all processes of a run, from its start, without cloning and tests.
+Intervals are Student's t over seeds. With `--jobs` above 1, runs share the machine: provide about two cores for each.
 """
 
 from __future__ import annotations
@@ -50,13 +51,17 @@ ENV = [
 BATCH = ["--num_generations", SIZE, "--steps_per_batch", STEPS, "--save_strategy", "no", "--validations", 0]
 
 
-SEARCH = ["--env", "Search-v0", "--config", "search_tiny", "--threads", 1]
-CLONING = ["--warm_start_levels", 200, "--warm_start_updates", 80, "--warm_start_batch", 32]
+SEARCH = [
+    "--env", "Search-v0", "--config", "search_tiny",
+    "--env_kwargs", '{"max_steps": 6, "task_types": ["2 hops"]}', "--threads", 1,
+    "--warm_start_levels", 800, "--warm_start_batch", 32, "--entropy_coef", 0.001,
+]  # fmt: skip
 MEMBERS: Mapping[str, tuple[str, int, list[Any]]] = {
-    "searcher": ("grpo", 4, CLONING),
+    "searcher": ("grpo", 4, ["--warm_start_updates", 140, "--muon_learning_rate", 0.007, "--learning_rate", 7e-4]),
     "answerer": (
-        "rloo", 2, ["--max_completion_length", 3, "--merge_prompts", "false", "--muon_learning_rate", 2e-3,
-                    "--learning_rate", 2e-4, *CLONING],
+        "rloo", 2, ["--warm_start_updates", 180, "--warm_start_muon_learning_rate", 0.03,
+                    "--max_completion_length", 3, "--merge_prompts", "false",
+                    "--muon_learning_rate", 0.01, "--learning_rate", 1e-3],
     ),
 }  # fmt: skip
 """Two models that act in turn 1 and 2, and in all further turns: algorithm, updates per batch, and other settings."""
@@ -162,9 +167,9 @@ class Study:
         began = _core_seconds()
         self._play(folder, mode, team, seed, self.cloned(seed) if mode.models > 1 else None)
         spent = _core_seconds() - began
-        tests = self._test_team(folder) if mode.models > 1 else {}
         figures = {"mode": name, "seed": seed, "core_seconds": spent, **self._figures(folder, team)}
-        figures["tests"] = figures["tests"] or tests
+        if mode.models > 1:
+            figures["tests"] = self._test_team(folder, self.cloned(seed))
         (folder / "figures.json").write_text(json.dumps(figures), "utf-8")
         return figures
 
@@ -193,9 +198,10 @@ class Study:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             tokenizer = byte_level_tokenizer("agentgym_flow/Search-v0", {}, template="compact", vocabulary=400)
-            write_model(folder / "qwen", tokenizer, width=64, layers=2, heads=4, context=512, theta=1e3, seed=seed)
+            write_model(folder / "qwen", tokenizer, width=96, layers=2, heads=4, context=512, theta=1e3, seed=seed)
             short = replace(self, updates=1, median=0.01)
             short._play(folder, MODES[SYNCHRONOUS[2, 2]], tuple(MEMBERS), seed, None)
+            self._evaluate_team(folder, "--before")
             (folder / "done").touch()
         return folder
 
@@ -206,21 +212,24 @@ class Study:
         new = "tiny" if policy == "searcher" else folder / "qwen"
         words = ["--model", new] if begin is None else ["--model", begin / policy / "warm_start"]
         words += [] if begin is None else ["--warm_start_levels", 0]
-        words += ["--num_generations", SIZE, "--per_device_train_batch_size", 2 * SIZE]
-        words += ["--groups_per_batch", 8, "--steps_per_batch", steps, "--logging_steps", steps]
+        words += ["--num_generations", SIZE, "--per_device_train_batch_size", self.groups * SIZE // 4]
+        words += ["--groups_per_batch", self.groups, "--steps_per_batch", steps, "--logging_steps", steps]
         words += ["--max_steps", steps * self.updates, "--save_strategy", "no", "--seed", seed]
         words += ["--dataflow", settings, "--policy", policy, *parts.trainer_options(), "--output_dir", folder / policy]
         noted = [folder / f"{policy}.times", folder / "lock"]
         command = [sys.executable, HERE / "_study_trainer.py", rule, *noted, "train", algorithm, *SEARCH, *more, *words]
         return Child(policy, command, folder, parts.trainer_environment())
 
-    def _test_team(self, folder: Path) -> dict[str, list[float | None]]:
-        """Return the success of the team on the test tasks after training, as `_figures` returns that of a policy."""
+    def _evaluate_team(self, folder: Path, *more: str) -> None:
         runs = [folder / policy for policy in MEMBERS]
-        command = [*PROGRAM, "dataflow", "evaluate", *runs, "--episodes", self.tests, "--out", folder]
+        command = [*PROGRAM, "dataflow", "evaluate", *runs, *more, "--episodes", self.tests, "--out", folder]
         finish(Child("tests", command, folder))
-        summary = json.loads((folder / "summary.json").read_text("utf-8"))
-        return {how: [None, summary[f"after_{how}"]["success"]] for how in HOW}
+
+    def _test_team(self, folder: Path, cloned: Path) -> dict[str, list[float]]:
+        """Return the team's success on the test tasks before and after training, sampled and greedy."""
+        self._evaluate_team(folder)
+        before, after = (json.loads((it / "summary.json").read_text("utf-8")) for it in (cloned, folder))
+        return {how: [before[f"before_{how}"]["success"], after[f"after_{how}"]["success"]] for how in HOW}
 
     def _trainer(self, folder: Path, settings: Path, parts: LatentParts, rule: str, policy: str, seed: int) -> Child:
         begin = ["--model", self.warm_start(seed), "--warm_start_levels", 0, "--seed", seed]
@@ -280,25 +289,59 @@ def interval(values: list[float]) -> str:
     return f"{mean(values):.2f} ± {T[len(values) - 2] * stdev(values) / len(values) ** 0.5:.2f}"
 
 
+def level(success: Sequence[float]) -> list[float]:
+    """Return the mean success of each update and the ones before it, `LAST` in all; without the first updates."""
+    window = min(LAST, len(success))
+    return [mean(success[end - window : end]) for end in range(window, len(success) + 1)]
+
+
+def seconds_to(one: Mapping[str, Any], success: float) -> float:
+    """Return when the level of a run has first been `success`; it has been."""
+    levels = level(one["success"])
+    when = one["seconds"][-len(levels) :]
+    return float(next(at for at, reached in zip(when, levels, strict=True) if reached >= success))
+
+
 def table(found: list[dict[str, Any]], updates: int) -> None:
     """Print the results of all runs."""
     by = {(one["mode"], one["seed"]): one for one in found}
-    print(f"| {updates} updates | seconds | times as fast | core-seconds | success, last {LAST} updates | minus "
-          "synchronous | tests, sampled | greedy | effective sample size |")  # fmt: skip
-    print("|---" * 9 + "|")
+    heads = ("seconds", "times as fast", "seconds to equal success", "times as fast", "core-seconds", "idle, %",
+             f"success, first {LAST} updates", f"last {LAST}", "gain", "last minus synchronous",
+             "tests, sampled", "gain", "minus synchronous", "tests, greedy", "gain", "minus synchronous",
+             "effective sample size")  # fmt: skip
+    print(f"| {updates} updates | {' | '.join(heads)} |")
+    print("|---" * (1 + len(heads)) + "|")
     for name, mode in MODES.items():
         runs = [one for one in found if one["mode"] == name]
         if not runs:
             continue
-        base = [by.get((SYNCHRONOUS[mode.policies, mode.models], one["seed"])) for one in runs]
+        synchronous = SYNCHRONOUS[mode.policies, mode.models]
+        pairs = [(one, by[synchronous, one["seed"]]) for one in runs if (synchronous, one["seed"]) in by]
+        equal: dict[int, float] = {}
+        for one in found:
+            if (other := MODES[one["mode"]]) and (other.policies, other.models) == (mode.policies, mode.models):
+                equal[one["seed"]] = min(equal.get(one["seed"], 1.0), level(one["success"])[-1])
+        first = [100 * mean(one["success"][:LAST]) for one in runs]
         last = [100 * mean(one["success"][-LAST:]) for one in runs]
-        pairs = [(one, other) for one, other in zip(runs, base, strict=True) if other is not None]
-        faster = [other["seconds"][-1] / one["seconds"][-1] for one, other in pairs]
-        gap = [100 * (mean(one["success"][-LAST:]) - mean(other["success"][-LAST:])) for one, other in pairs]
-        tests = [interval([100 * one["tests"][how][1] for one in runs]) if one_policy(runs) else "" for how in HOW]
-        cells = [interval([one["seconds"][-1] for one in runs]), interval(faster)]
-        cells += [interval([one["core_seconds"] for one in runs]), interval(last), interval(gap)]
-        print(f"| {name} | {' | '.join([*cells, *tests])} | {mean(one['sample_size'] for one in runs):.2f} |")
+        cells = [
+            [one["seconds"][-1] for one in runs],
+            [other["seconds"][-1] / one["seconds"][-1] for one, other in pairs],
+            [seconds_to(one, equal[one["seed"]]) for one in runs],
+            [seconds_to(other, equal[one["seed"]]) / seconds_to(one, equal[one["seed"]]) for one, other in pairs],
+            [one["core_seconds"] for one in runs],
+            [one["idle"] for one in runs],
+            first,
+            last,
+            [after - before for before, after in zip(first, last, strict=True)],
+            [100 * (mean(one["success"][-LAST:]) - mean(other["success"][-LAST:])) for one, other in pairs],
+        ]
+        for how in HOW:
+            tested = [one["tests"][how] for one in runs if one["tests"]]
+            gaps = [(one["tests"][how][1], other["tests"][how][1]) for one, other in pairs if one["tests"]]
+            cells += [[100 * after for _, after in tested], [100 * (after - before) for before, after in tested]]
+            cells.append([100 * (one - other) for one, other in gaps])
+        shown = [*map(interval, cells), f"{mean(one['sample_size'] for one in runs):.2f}"]
+        print(f"| {name} | {' | '.join(shown)} |")
 
 
 def partial_table(found: list[dict[str, Any]], updates: int) -> None:
@@ -326,11 +369,6 @@ def partial_table(found: list[dict[str, Any]], updates: int) -> None:
         if pairs:
             gaps = (interval([of(one, kind) - of(other, kind) for one, other in pairs]) for kind in kinds)
             print(f"| minus {other} | {' | '.join(gaps)} |")
-
-
-def one_policy(runs: list[dict[str, Any]]) -> bool:
-    """Whether the runs were tested; two policies of one model are not."""
-    return all(one["tests"] for one in runs)
 
 
 def main() -> None:

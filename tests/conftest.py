@@ -57,6 +57,15 @@ class Archives(NamedTuple):
 
 
 @pytest.fixture(scope="session")
+def language_model() -> Path:
+    """The folder of a real language model, a base model."""
+    folder = Path(os.environ.get("AGENTGYM_FLOW_LANGUAGE_MODEL", ""))
+    if not (folder / "config.json").is_file():
+        pytest.skip("needs a language model: make language-model, and AGENTGYM_FLOW_LANGUAGE_MODEL")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def root() -> Path:
     """The root of the repository."""
     return ROOT

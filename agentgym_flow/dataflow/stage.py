@@ -28,7 +28,7 @@ from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.training.config import SERVERS, TRANSFORMERS, AgentConfig, Configs
 from agentgym_flow.training.config_file import parse_configs, resolved
 from agentgym_flow.training.group_source import stop_on
-from agentgym_flow.training.models import POLICY, is_adapter
+from agentgym_flow.training.models import POLICY, REFERENCE, is_adapter
 from agentgym_flow.training.policy import AsyncModelPolicy, context_of, make_generator
 
 if TYPE_CHECKING:
@@ -116,12 +116,15 @@ class Stage:
 
 # ---------------------------------------------------------------- weights
 def state_to_send(model: PreTrainedModel, dtype: torch.dtype | None = None) -> dict[str, torch.Tensor]:
-    """Return the weights of a model on the CPU, tied ones once, floating-point ones as `dtype`."""
+    """Return the weights of a model on the CPU, tied ones once, floating-point ones as `dtype`.
+
+    The frozen adapter of the KL term is left out: only the trainer has it.
+    """
     state: dict[str, torch.Tensor] = {}
     seen: set[tuple[int, torch.Size, tuple[int, ...]]] = set()
     for name, weight in model.state_dict().items():
         place = weight.data_ptr(), weight.shape, weight.stride()
-        if place in seen:
+        if place in seen or (".lora_" in name and f".{REFERENCE}." in name):
             continue
         seen.add(place)
         state[name] = weight.to("cpu", dtype if weight.is_floating_point() else None)

@@ -6,14 +6,11 @@ import json
 import multiprocessing
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +18,6 @@ import pytest
 
 pytest.importorskip("trl", reason="training needs the extra train")
 
-from agentgym_flow.replay import verify_log
-
-WHEN, HOW = ("before", "after"), ("sampled", "greedy")
-"""The evaluations of a team."""
 
 FEW: dict[str, float | str] = {
     "batches": 16,
@@ -120,7 +113,7 @@ def test_runs_of_a_study_side_by_side_have_core_seconds_of_their_own(
     def cloned(*_: Any) -> None:  # it goes to another process by its name
         pass
 
-    found = {"seconds": [1.0], "success": [0.5], "sample_size": 1.0, "tests": {}}
+    found = {"seconds": [1.0], "success": [0.5], "sample_size": 1.0, "idle": 10.0, "tests": {}}
     for name, value in (("_play", play), ("cloned", cloned), ("_test_team", lambda *_: {})):
         monkeypatch.setattr(study.Study, name, value)
     monkeypatch.setattr(study.Study, "_figures", lambda *_: found)
@@ -136,89 +129,23 @@ def test_runs_of_a_study_side_by_side_have_core_seconds_of_their_own(
     assert "| two models, fixed, S = 4 | 1.00 ± 0.00 |  |" in capsys.readouterr().out
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("models", [1, 2])
-def test_one_policy_goes_on_while_the_trainer_of_another_is_dead(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, models: int
+def test_runs_of_a_study_are_compared_at_equal_success(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With two models, `b` has another tokenizer and prompt than `a`, and one conversation an episode."""
+    """Both reach the lower level of their ends; the mean of `LAST` updates counts, not one lucky update."""
     monkeypatch.syspath_prepend(root / "benchmarks")
-    from _byte_level import byte_level_tokenizer, write_model  # type: ignore[import-not-found]
-    from _kills_report import digest  # type: ignore[import-not-found]
-    from _supervised import PROGRAM, Child, OverHttp  # type: ignore[import-not-found]
+    import dataflow_study as study
 
-    batches, staleness, dies_at = 10, 3, 4
-    settings = tmp_path / "flow.yaml"
-    settings.write_text(f"{{staleness: {staleness}, workers: 0, deadline: 300, turns: [a, b, ...]}}", "utf-8")
-    env = [
-        "--env", "Sokoban-v0", "--config", "sokoban_tiny_long",
-        "--env_kwargs", '{"size": 6, "boxes": 1, "min_pushes": 3, "max_steps": 8}', "--threads", 1,
-    ]  # fmt: skip
-    size = ["--num_generations", 4, "--groups_per_batch", 4, "--steps_per_batch", 1]
-    size += ["--per_device_train_batch_size", 4]
-    rest = ["--max_steps", batches, "--save_strategy", "steps", "--save_steps", 2, "--validations", 0]
-    few = ["--warm_start_levels", 8, "--warm_start_updates", 20, "--warm_start_validations", 1, "--eval_episodes", 1]
-    of_b: list[object] = []
-    if models == 2:
-        tokenizer = byte_level_tokenizer("agentgym_flow/Sokoban-v0", {"size": 6}, episodes=10)
-        write_model(tmp_path / "qwen", tokenizer, width=32, layers=1, heads=2, context=2048, theta=1e3)
-        of_b = [
-            "--model", tmp_path / "qwen", "--template", "text", "--layout", "conversation", "--merge_prompts", "false",
-            "--max_completion_length", 4, "--template_settings", '{"think": false}', "--steps_per_batch", 2,
-            "--max_steps", 2 * batches, "--save_steps", 4, "--warm_start_updates", 4, "--warm_start_batch", 8,
-        ]  # fmt: skip
-
-    def played(folder: Path, *, dies: bool) -> list[str]:
-        """Train a team, and kill the trainer of `a`, for a while or not at all; return what the weights come to."""
-        folder.mkdir()
-        parts = OverHttp(folder, settings, workers=2, num_envs=8)
-        parts.start()
-        trainers = {}
-        for name in ("a", "b"):
-            flow = ["--dataflow", settings, "--policy", name, *parts.trainer_options(), "--output_dir", folder / name]
-            command = [*PROGRAM, "train", "grpo", *env, *size, *rest, *few, *flow, *(of_b if name == "b" else ())]
-            trainers[name] = Child(name, command, folder, parts.trainer_environment())
-            trainers[name].again = [*command, "--resume", "true"]
-            trainers[name].start()
-
-        def done() -> dict[str, int]:
-            streams = (parts.look() or {"streams": {}})["streams"].values()
-            return {name: figures["done"] for one in streams for name, figures in one["policies"].items()}
-
-        def wait_until(reached: Callable[[dict[str, int]], bool]) -> dict[str, int]:
-            for _ in range(3000):
-                if reached(found := done()):
-                    return found
-                failed = [one.said() for one in trainers.values() if one.ended() not in (None, 0, -signal.SIGKILL)]
-                assert not failed, failed
-                time.sleep(0.1)
-            raise AssertionError(f"{found}: {[one.said() for one in trainers.values()]}")
-
-        try:
-            if dies:
-                wait_until(lambda now: now.get("a", 0) >= dies_at)
-                trainers["a"].kill()
-                dead_at = done()["a"]
-                ahead = wait_until(lambda now: now.get("b", 0) > dead_at + 1)
-                assert ahead["a"] == dead_at, "its trainer is dead"
-                trainers["a"].start()
-            wait_until(lambda now: now == {"a": batches, "b": batches})
-            for child in trainers.values():
-                assert child.process is not None
-                assert child.process.wait(60) == 0, child.said()
-        finally:
-            for child in trainers.values():
-                child.close()
-            status = parts.close()
-        (stream,) = status["streams"].values()
-        assert stream["states"]["used"] + stream["states"]["trained"] == 16 * batches
-        for name in trainers:
-            summary = json.loads((folder / name / "summary.json").read_text("utf-8"))
-            assert summary.keys() == {"status", "seconds"}, "alone a policy of a team is not evaluated"
-        return [digest(folder / name / "checkpoint") for name in ("a", "b")]
-
-    assert played(tmp_path / "killed", dies=True) == played(tmp_path / "calm", dies=False)
-    runs, out = [tmp_path / "calm" / name for name in ("a", "b")], tmp_path / "team"
-    words = [*PROGRAM, "dataflow", "evaluate", *runs, "--before", "--episodes", 3, "--out", out]
-    subprocess.run([*map(str, words)], cwd=root, check=True, timeout=600)
-    assert all(verify_log(out / f"{when}_{how}.jsonl.gz", jobs=0).matched == 3 for when, how in product(WHEN, HOW))
+    slow = {"seconds": [10.0 * n for n in range(1, 13)], "success": [0.0] * 4 + [0.5] * 8}
+    fast = {"seconds": [1.0 * n for n in range(1, 13)], "success": [1.0] + [0.0] * 3 + [1.0] * 8}
+    assert study.level(slow["success"]) == [0.25, 0.3125, 0.375, 0.4375, 0.5]
+    assert study.level([0.5, 1.0]) == [0.75]
+    tests = {"sampled": [0.25, 0.5], "greedy": [0.5, 0.5]}
+    rest = {"seed": 0, "core_seconds": 7.0, "idle": 10.0, "sample_size": 1.0, "tests": tests}
+    names = "two models, synchronous, taking turns", "two models, fixed, S = 4"
+    study.table([{"mode": names[0], **slow, **rest}, {"mode": names[1], **fast, **rest}], 12)
+    head, _, turns, fixed = (line.split(" | ") for line in capsys.readouterr().out.splitlines())
+    of = dict(zip(head, zip(turns, fixed, strict=True), strict=True))
+    assert of["seconds to equal success"] == ("120.00", "8.00")
+    assert of["last minus synchronous"] == ("0.00", "50.00")
+    assert of["tests, sampled"] == ("50.00", "50.00")

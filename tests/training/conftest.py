@@ -124,15 +124,6 @@ def deepspeed(_extensions: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 
 
-@pytest.fixture(scope="session")
-def language_model() -> Path:
-    """The folder of a real language model, a base model."""
-    folder = Path(os.environ.get("AGENTGYM_FLOW_LANGUAGE_MODEL", ""))
-    if not (folder / "config.json").is_file():
-        pytest.skip("needs a language model: make language-model, and AGENTGYM_FLOW_LANGUAGE_MODEL")
-    return folder
-
-
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
     """Threads of torch only get into each other's way at this size; a recipe sets their number for the process."""

@@ -25,10 +25,11 @@ from agentgym_flow.dataflow.records import Commit, CommitVerdict, Exchanged
 from agentgym_flow.dataflow.rollout import RolloutService
 from agentgym_flow.dataflow.stage import actor_setup, stage_of
 from agentgym_flow.episodes import Episode
-from agentgym_flow.errors import BadSetting
+from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.prompts import CONVERSATION, template_for
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.group_source import GroupBatch, OwnRollout
+from agentgym_flow.training.models import with_lora
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
 from agentgym_flow.training.trainer import AgentTrainer
 from tests.dataflow.test_wire import TALKER, byte_tokenizer, mixed
@@ -120,6 +121,39 @@ def test_without_staleness_it_is_the_plain_trainer(make_trainer: Trainers, make_
     assert not same(weights_of(plain), make_trainer(model=make_warm()).model.state_dict())
     (stream,) = manager.status()["streams"].values()
     assert stream["states"]["used"] + stream["states"]["trained"] == 3 * 16
+
+
+def test_a_lost_episode_is_left_out_of_its_group(
+    make_trainer: Trainers, make_warm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If all are lost, the run ends with the reason."""
+    play = RolloutService._play_episode
+    failing: Callable[[Any], bool] = lambda slot: slot.id == (0, 0, 0)  # noqa: E731
+
+    async def play_some(service: RolloutService, playing: Any, *more: Any) -> str | None:
+        return "it is broken" if failing(playing.lease.slot) else await play(service, playing, *more)
+
+    monkeypatch.setattr(RolloutService, "_play_episode", play_some)
+    manager = trained_by_workers(make_trainer(model=make_warm(), max_steps=4), max_attempts=2)
+    (stream,) = manager.status()["streams"].values()
+    assert stream["counts"]["lost"] == 1
+    assert sum(stream["policies"]["policy"]["ages"].values()) == 2 * 16 - 1  # trained on
+    failing = lambda slot: True  # noqa: E731
+    with pytest.raises(TrainingFailed, match="raised in all 16 episodes of a batch: LostEpisode: it is broken"):
+        trained_by_workers(make_trainer(model=make_warm()), max_attempts=1)
+
+
+def test_adapters_are_sent_without_those_of_the_reference(make_trainer: Trainers, make_warm: Any) -> None:
+    """With a KL term and LoRA, the trainer's model has a second adapter, and those of workers have not."""
+    model, tokenizer = make_warm()
+    adapted = with_lora(model, rank=2, alpha=4, seed=0), tokenizer
+    trainer = make_trainer(model=adapted, beta=0.1, max_steps=4, muon_learning_rate=None)
+    manager = trained_by_workers(trainer)
+    (stream,) = manager.status()["streams"].values()
+    assert stream["counts"].get("failed", 0) == 0
+    gaps = [record["sampling_gap"] for record in trainer.state.log_history if "sampling_gap" in record]
+    assert gaps
+    assert max(gaps) < 1e-5  # workers had the weights of the trainer
 
 
 @pytest.mark.heavy

@@ -93,14 +93,12 @@ CHAT = (
 )
 
 
-def test_a_real_model_calls_the_tools_that_are_offered(tmp_path: Path) -> None:
+def test_a_real_model_calls_the_tools_that_are_offered(language_model: Path, tmp_path: Path) -> None:
     """In all three protocols, which vLLM has."""
-    folder = Path(os.environ.get("AGENTGYM_FLOW_LANGUAGE_MODEL", ""))
-    if not (folder / "config.json").is_file():
-        pytest.skip("needs a language model: make language-model, and AGENTGYM_FLOW_LANGUAGE_MODEL")
     (template := tmp_path / "chat.jinja").write_text(CHAT, "utf-8")
     options = ["--chat-template", str(template), "--max-model-len", "4096", "--served-model-name", "m"]
-    server = Server(folder, tmp_path / "log", *options, "--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+    options += ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+    server = Server(language_model, tmp_path / "log", *options)
     try:
         while server.process.poll() is None:
             with suppress(httpx2.TransportError):
@@ -270,8 +268,8 @@ def test_two_policies_have_an_engine_and_a_tokenizer_each(
             return child
 
     tokenizer = byte_level_tokenizer("agentgym_flow/Sokoban-v0", {"size": 6}, episodes=10)
-    write_model(tmp_path / "bytes", tokenizer, width=64, layers=1, heads=2, context=4096, theta=1e3)
-    other = {"model": tmp_path / "bytes", "template": "text", "layout": "conversation", "max_completion_length": 4}
+    write_model(tmp_path / "qwen", tokenizer, width=64, layers=1, heads=2, context=4096, theta=1e3)
+    other = {"model": tmp_path / "qwen", "template": "text", "layout": "conversation", "max_completion_length": 4}
     other |= {"merge_prompts": "false", "template_settings": '{"think": false}'}
     settings = tmp_path / "flow.yaml"
     settings.write_text("{staleness: 0, workers: 0, deadline: 400, turns: [word, bytes, ...]}", "utf-8")
@@ -280,7 +278,7 @@ def test_two_policies_have_an_engine_and_a_tokenizer_each(
         parts.start()
         trainers = []
         for name, own in (("word", {"model": model_folder}), ("bytes", other)):
-            given = {**SMALL, **own, "output_dir": tmp_path / name, "generator": "vllm"}
+            given = {**SMALL, **own, "output_dir": tmp_path / name, "generator": "vllm", "stop_when": "deadlock"}
             words = [f"--{key}={value}" for key, value in given.items()]
             flow = ["--env=Sokoban-v0", "--dataflow", settings, "--policy", name, *parts.trainer_options()]
             command = [*PROGRAM, "train", "grpo", *flow, *words]

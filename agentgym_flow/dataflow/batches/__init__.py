@@ -306,7 +306,9 @@ class LeasedGroups:
     ) -> bool:
         """Acknowledge groups; return False if some of their episodes are void and will be played again."""
         used = [[attempt for one in groups for attempt in one.played] for groups in (trained, dropped)]
-        void = self._flow.ack(self._claim, batch, *used)
+        lost = [attempt for attempt in used[0] if inbox.is_lost(attempt)]  # of a group with others to train on
+        left = [attempt for attempt in used[0] if attempt not in lost]
+        void = self._flow.ack(self._claim, batch, left, used[1] + lost)
         inbox.forget(void or used[0] + used[1])
         if not void:
             for one in (*trained, *dropped):

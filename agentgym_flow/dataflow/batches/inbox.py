@@ -134,6 +134,10 @@ class Inbox:
             [one.played for one in arrivals],
         )
 
+    def is_lost(self, attempt: Attempt) -> bool:
+        """Return whether an episode that has arrived is lost, because all attempts at its slot failed."""
+        return not self._arrived[attempt.slot][0].payload
+
     def forget(self, played: Iterable[Attempt]) -> None:
         """Drop these episodes. Later attempts at the same slots stay."""
         for attempt in played:
