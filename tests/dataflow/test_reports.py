@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from test_wire import SLOTS, STEPS, WORLDS, recorded, sokoban
 
+from agentgym_flow.dataflow.batches.inbox import Inbox
+from agentgym_flow.dataflow.records import Arrival, Attempt, Claim
 from agentgym_flow.dataflow.wire import encode
 from agentgym_flow.errors import Forged
 
@@ -87,3 +89,30 @@ def test_what_is_no_list_is_refused(facts: str) -> None:
 def test_a_trusted_episode_of_another_task_is_refused() -> None:
     with pytest.raises(Forged, match="task: the log has 0, but 1 was requested"):
         sokoban().receiver().trust(SLOTS[0]._replace(task=1), payload_with(lambda rows: None), STEPS)
+
+
+class Lying:
+    """A manager that brings an episode with a lie, and one that is lost."""
+
+    def __init__(self) -> None:
+        self.rejected: list[Attempt] = []
+
+    def arrivals(self, claim: Claim, after: int, wait: float) -> list[Arrival]:
+        payload = payload_with(put(-1, 6, 1.0)).encode()
+        of = STEPS, dict.fromkeys(STEPS, 0)
+        return [Arrival(1, SLOTS[0], 1, *of, payload), Arrival(2, SLOTS[1], 2, *of, b"", "it broke")]
+
+    def reject(self, claim: Claim, attempt: Attempt, reason: str) -> None:
+        self.rejected.append(attempt)
+
+
+def test_an_episode_that_is_rejected_after_its_group_was_made_is_not_lost() -> None:
+    flow = Lying()
+    inbox = Inbox(flow, Claim("s", next(iter(STEPS)), 1), sokoban().receiver, check=0.0)  # type: ignore[arg-type]
+    inbox.fetch(0.0)
+    group = inbox.group(SLOTS[:2])
+    assert group is not None
+    assert [inbox.is_lost(one) for one in group.played] == [False, True]
+    inbox._stop_trusting()  # as after a lie in another group
+    assert flow.rejected == [group.played[0]]
+    assert [inbox.is_lost(one) for one in group.played] == [False, True]

@@ -135,8 +135,9 @@ class Inbox:
         )
 
     def is_lost(self, attempt: Attempt) -> bool:
-        """Return whether an episode that has arrived is lost, because all attempts at its slot failed."""
-        return not self._arrived[attempt.slot][0].payload
+        """Return whether an episode is lost, because all attempts at its slot failed; one rejected since is not."""
+        arrival, _ = self._arrived.get(attempt.slot, (None, None))
+        return arrival is not None and arrival.played == attempt and not arrival.payload
 
     def forget(self, played: Iterable[Attempt]) -> None:
         """Drop these episodes. Later attempts at the same slots stay."""
