@@ -196,13 +196,18 @@ class WeightStore:
         return full(self._state(name)) if header(message).base else message
 
     def _of_digest(self, policy: str, wanted: str, *, quoted: bool = False) -> str | None:
-        """Return the name of the kept weights with a digest; None for no digest, or if they are not kept."""
-        prefix = f"{policy}@" if quoted else _name(policy, 0)[:-1]
+        """Return the name of the kept weights with a digest; None for no digest, or if they are not kept.
+
+        A full message comes first: a delta without a change has the digest of its own base.
+        """
+        prefix, delta = f"{policy}@" if quoted else _name(policy, 0)[:-1], None
         for name in [one for one in list(self._kept) if one.rpartition("@")[0] + "@" == prefix] if wanted else ():
             about = self._header(name)
-            if about is not None and about.digest == wanted:
-                return name
-        return None
+            if about is not None and about.digest == wanted != about.base:
+                if not about.base:
+                    return name
+                delta = name
+        return delta
 
     def _delta(self, policy: str, have: int, version: int) -> bytes:
         """Return a delta; empty if it is not smaller than the full message, or the receiver's version is damaged."""
