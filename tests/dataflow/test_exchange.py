@@ -86,6 +86,18 @@ def test_a_lease_that_has_ended_is_not_given_again() -> None:
     assert there.commit("v", [played(one) for one in others]) == [ACCEPTED, ACCEPTED]
 
 
+def test_lost_leases_that_a_worker_has_no_place_for_end() -> None:
+    """Such as those of a greater worker of the same name before it: others play them."""
+    clock = Clock()
+    there = manager(clock=clock, lease_seconds=10.0)
+    opened(there)
+    (first, *others) = there.exchange("w", [], [], 4).leases
+    clock.now = 8.0
+    assert there.exchange("w", [], [], 1).leases == [first]
+    clock.now = 12.0
+    assert [one.slot for one in there.exchange("v", [], [], 4).leases] == [one.slot for one in others]
+
+
 def test_a_manager_that_was_killed_before_it_answered_gives_the_same_leases(tmp_path: Path) -> None:
     there = manager(journal=ManagerJournal(tmp_path / "journal"))
     opened(there)

@@ -182,12 +182,18 @@ class Book:
             found |= {stream: newest} if len(newest) == len(there) else {}
         return found
 
-    def lost_leases(self, worker: str, held: Collection[LeaseKey], seconds: float, deadline: float) -> list[Lease]:
-        """Return the leases of a worker that are not in `held`, renewed: it has never got the answer with them."""
+    def lost_leases(
+        self, worker: str, count: int, held: Collection[LeaseKey], seconds: float, deadline: float
+    ) -> list[Lease]:
+        """Return the leases of a worker that are not in `held`, renewed: it has never got the answer with them.
+
+        Those beyond `count` are not renewed: another worker can play them sooner.
+        """
         found: list[Lease] = []
         for stream, ledger in self.ledgers.items():
             entries = ledger.slots.held.get(worker, {}).values()
             lost = [one for one in entries if LeaseKey(stream, one.slot.id, one.attempt) not in held]
+            lost = lost[: count - len(found)]
             for entry in lost:
                 ledger.slots.renew(entry, deadline)
             found += self._leases(stream, lost, seconds)

@@ -379,7 +379,7 @@ class Manager:
         now = self._clock()
         self._book.expire(now)
         seconds, limit = self._lease_seconds, now + self.settings["episode_seconds"]
-        again = [] if held is None else self._book.lost_leases(worker, {*held}, seconds, now + seconds)[:count]
+        again = [] if held is None else self._book.lost_leases(worker, count, {*held}, seconds, now + seconds)
         failed = self._workers.avoid(worker)
         new = self._book.new_leases(worker, count - len(again), failed, seconds, now + seconds, limit)
         self._idle.asked(worker, new, count - len(again) - len(new))
