@@ -24,6 +24,9 @@ LONGEST_HEAD = 1 << 16
 LARGE = 1 << 20
 """Bytes of a body from which on it is received without copies."""
 
+GROWTH = 4 << 20
+"""Bytes by which the place of a large body grows as it arrives: a client that sends nothing takes no memory."""
+
 PART = 1 << 20
 """Bytes of an answer that are written at a time; slow readers have a deadline for each part."""
 
@@ -257,18 +260,19 @@ class _LargeBody(asyncio.BufferedProtocol):
     """Receives the rest of a large body into its place; then the connection goes on."""
 
     def __init__(self, connection: FastProtocol, begun: bytes, missing: int) -> None:
-        self._connection, self._place = connection, len(begun)
-        self._body = bytearray(len(begun) + missing)
-        self._body[: len(begun)] = begun
+        self._connection, self._place, self._length = connection, len(begun), len(begun) + missing
+        self._body = bytearray(begun)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where to write what comes next."""
+        if self._place == len(self._body):
+            self._body += bytes(min(GROWTH, self._length - self._place))
         return memoryview(self._body)[self._place :]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Note that so many bytes have come."""
         self._place += nbytes
-        if self._place == len(self._body):
+        if self._place == self._length:
             self._connection.take_body(self._body)
 
     def connection_lost(self, exc: Exception | None) -> None:

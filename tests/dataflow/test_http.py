@@ -10,6 +10,7 @@ import socket
 import stat
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -25,7 +26,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from little_worker import played
 
-from agentgym_flow._util.fast_http import HttpReply
+from agentgym_flow._util.fast_http import HttpReply, _LargeBody
 from agentgym_flow.dataflow import network
 from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
@@ -302,6 +303,18 @@ def test_large_bodies_arrive_whole_and_their_connections_go_on(served: Served) -
     with socket.create_connection(("127.0.0.1", served.port), timeout=20) as client:
         client.sendall(cut + bytes(2 << 20))
     assert served.flow.publish(claim, 2, 2, WEIGHTS) == 3, "half of a body is no call"
+
+
+def test_a_body_that_is_only_announced_takes_no_memory() -> None:
+    tracemalloc.start()
+    try:
+        body = _LargeBody(None, b"begun", 1 << 28)  # type: ignore[arg-type]
+        body.get_buffer(-1)[:3] = b"..."
+        body.buffer_updated(3)
+        assert bytes(body.get_buffer(-1)[:1]) == b"\0"
+        assert tracemalloc.get_traced_memory()[1] < 1 << 25
+    finally:
+        tracemalloc.stop()
 
 
 def test_requests_may_come_in_pieces_and_many_at_once(served: Served) -> None:
