@@ -31,7 +31,7 @@ def needing_extra() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if package not in ("h11", "starlette", "uvicorn"):
+        if package not in ("h11", "httptools", "starlette", "uvicorn"):
             raise
         raise MissingExtra.of("uvicorn" if package == "h11" else package, "serve") from None
 

@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 from little_worker import played
 
 from agentgym_flow._util.fast_http import HttpReply, _LargeBody
+from agentgym_flow._util.serving import needing_extra
 from agentgym_flow.dataflow import network
 from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
@@ -35,7 +36,7 @@ from agentgym_flow.dataflow.network.client import HttpFlow
 from agentgym_flow.dataflow.network.server import CallApplication
 from agentgym_flow.dataflow.network.server import serving as http_serving
 from agentgym_flow.dataflow.records import Arrival, Attempt, Commit, CommitVerdict, Lease, LeaseKey, Slot
-from agentgym_flow.errors import BadSetting, DiskFull, FlowDown
+from agentgym_flow.errors import BadSetting, DiskFull, FlowDown, MissingExtra
 
 TOKEN = "a-token-for-tests"
 EMPTY = network.dumped({})
@@ -303,6 +304,11 @@ def test_large_bodies_arrive_whole_and_their_connections_go_on(served: Served) -
     with socket.create_connection(("127.0.0.1", served.port), timeout=20) as client:
         client.sendall(cut + bytes(2 << 20))
     assert served.flow.publish(claim, 2, 2, WEIGHTS) == 3, "half of a body is no call"
+
+
+def test_a_missing_parser_is_named_with_its_extra() -> None:
+    with pytest.raises(MissingExtra, match=r"httptools is not installed.*agentgym_flow\[serve\]"), needing_extra():
+        raise ModuleNotFoundError("No module named 'httptools'", name="httptools")
 
 
 def test_a_body_that_is_only_announced_takes_no_memory() -> None:
