@@ -404,7 +404,7 @@ def test_the_table_of_sokoban_has_the_settings_of_today(root: Path) -> None:
 
 def test_the_packaged_settings_differ_in_what_they_are_named_after() -> None:
     settings = {setting.name: setting for setting in read_settings(SOKOBAN)}
-    assert list(settings) == ["default", "groups4", "groups8", "boxes2", "horizon40", "horizon40x4"]
+    assert list(settings) == ["default", "groups4", "groups8", "boxes2", "horizon40", "horizon40x4", "tasks4"]
     assert settings["groups4"].num_generations == 4
     assert settings["groups8"].num_generations == 8
     assert settings["boxes2"].lasting["env_kwargs"] == {"size": 7, "boxes": 2, "min_pushes": 3}
@@ -416,7 +416,8 @@ def test_the_packaged_settings_differ_in_what_they_are_named_after() -> None:
     same_tasks = [settings[name] for name in ("default", "groups4", "groups8")]
     assert len({setting.warm_start for setting in same_tasks}) == 1
     assert len({setting.episodes for setting in same_tasks}) == 1
-    assert len({setting.warm_start for setting in settings.values()}) == 3
+    assert settings["tasks4"].tasks == 4
+    assert len({setting.warm_start for setting in settings.values()}) == 4
 
 
 @pytest.mark.parametrize(
