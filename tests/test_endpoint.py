@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor
@@ -47,6 +49,15 @@ def test_a_slow_upload_is_no_timeout_while_it_goes_on() -> None:
         assert time.monotonic() - started > 0.25
         server.close()
         thread.join(10)
+
+
+def test_a_connection_imports_nothing() -> None:
+    """A process that is forked while another thread imports a module can never import that module."""
+    code = (
+        "import sys; from agentgym_flow._util.http import Connections; import socket; before = {*sys.modules}; "
+        "socket.getaddrinfo('127.0.0.1', 80); print({*sys.modules} - before)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "set()\n"
 
 
 def test_a_request_is_cancelled_wherever_it_waits() -> None:

@@ -10,6 +10,7 @@ connections for each request.
 from __future__ import annotations
 
 import base64
+import encodings.idna  # noqa: F401 (the first connection would import it, and a fork meanwhile leaves its lock held)
 import http.client
 import io
 import math
