@@ -289,6 +289,14 @@ def test_a_server_gets_new_weights_between_turns_and_is_checked_before(
 def test_a_run_trains_on_episodes_of_several_versions(
     make_trainer: Any, make_warm: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    respond = rollout._EpisodePolicies.respond
+
+    async def slowly(self: Any, policy_input: Any) -> Any:
+        """Every second episode takes longer than an update, also where the trainer gets little of the processor."""
+        await asyncio.sleep(0.1 * (self.playing.lease.slot.sample % 2))
+        return await respond(self, policy_input)
+
+    monkeypatch.setattr(rollout._EpisodePolicies, "respond", slowly)
     monkeypatch.setattr("test_leased_groups.stage_of", lambda setup: replace(stage_of(setup), partial=True))
     trainer = make_trainer(model=make_warm(), max_steps=16, logging_steps=2)
     manager = trained_by_workers(trainer, order="ready", staleness=2, partial_rollouts=True)
