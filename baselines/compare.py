@@ -151,7 +151,7 @@ def _known(plan: Plan, published: Sequence[Raw]) -> list[Outcome]:
         there = raw.settings.get(setting.name, {})
         if any(there.get(name) != value for name, value in wanted.items()):
             continue
-        own = {WARM_START: {}, **there["variants"]}
+        own = {WARM_START: {}, **there.get("variants", {})}
         needed = {WARM_START: {}, **{name: dict(setting.own(name)) for name in plan.algos}}
         found += [one for one in raw.outcomes if one.name in needed and own.get(one.name) == needed[one.name]]
     return found

@@ -1,8 +1,8 @@
 """HTTP/1.1 for a server with many small requests: a call takes a third of the time that it takes with h11 and ASGI.
 
 `httptools` parses the heads of requests. Bodies have a known length; requests without one (`Transfer-Encoding:
-chunked`) get status 411. Each request is one call of an application: no routing,
-no streams. The limits on connections and slow clients are those of `serving`.
+chunked`) get status 411. Each request is one call of an application: no routing, no streams. The limits on connections
+and slow clients are those of `serving`.
 """
 
 from __future__ import annotations
