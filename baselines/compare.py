@@ -104,6 +104,7 @@ def publish(raw: Raw, page_path: Path) -> list[Path]:
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("compare", __doc__, "runs/compare")
     parser.add_argument("--seeds", type=int, default=5, help="runs of every algorithm in every setting")
+    parser.add_argument("--first-seed", type=int, default=0, help="the first of the --seeds (default 0)")
     parser.add_argument("--settings", help="names of settings in the file (default: all)")
     parser.add_argument("--tuned", type=Path, metavar="FILE.yaml", help="settings selected by baselines.tune")
     parser.add_argument("--plan", type=Path, metavar="FILE.jsonl", help="seeds and tasks that --points would need")
@@ -179,7 +180,7 @@ def until_decided(plan: Plan, options: argparse.Namespace, console: Console) -> 
         raise BadSetting(f"{file} has the results of another registration: give another --results")
     files: list[Path] = []
     for seeds in ends:
-        part = replace(plan, seeds=range(seeds), controls_too=False)
+        part = replace(plan, seeds=_seeds(registration.first_seed, seeds), controls_too=False)
         done = run_missing(part, options.output, options.jobs, console, _known(part, published))
         raw = figures(part, done, command, options.tuned)
         found: Found = decide(differences(raw, registration), registration.looks, registration.margin)
@@ -194,17 +195,24 @@ def until_decided(plan: Plan, options: argparse.Namespace, console: Console) -> 
 
 def _plan(options: argparse.Namespace) -> Plan:
     check_at_least_one(options, "seeds", "jobs")
+    if options.first_seed < 0:
+        raise BadSetting("--first-seed must be at least 0")
     chosen = None if options.settings is None else named(options.settings)
     settings, algos = read_settings(options.env, options.config, chosen), named(options.algos)
     if options.tuned is not None:
         settings = with_tuned(settings, options.tuned, algos)
-    return Plan(options.env, algos, range(options.seeds), settings)
+    return Plan(options.env, algos, _seeds(options.first_seed, options.seeds), settings)
+
+
+def _seeds(first: int, number: int) -> range:
+    return range(first, first + number)
 
 
 def _command(plan: Plan, config: Path | None, tuned: Path | None) -> str:
     """Return the command that reproduces the comparison, without the folders that it writes to."""
     settings = ",".join(setting.name for setting in plan.settings)
     words = ["--env", plan.env_id, "--algos", ",".join(plan.algos), "--seeds", str(len(plan.seeds))]
+    words += ["--first-seed", str(plan.seeds[0])] if plan.seeds[0] else []
     words += ["--settings", settings, *(["--config", _from_here(config)] if config else [])]
     words += ["--tuned", _from_here(tuned)] if tuned else []
     return f"python -m baselines.compare {shlex.join(words)}"
@@ -230,6 +238,7 @@ def _run(options: argparse.Namespace, console: Console) -> list[Path]:
         registered = Registration.read(options.until_decided)
         options.env, options.settings = registered.env_id, registered.setting
         options.algos = f"{registered.reference},{registered.candidate}"
+        options.first_seed = registered.first_seed
     plan = _plan(options)
     if options.register is not None:
         registration = Registration.of(plan, options.margin)

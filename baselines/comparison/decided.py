@@ -38,7 +38,8 @@ def decided_table(registered: Path, results: Path) -> str:
         one = Registration.read(file)
         claim = f"is less than {one.margin:g} points behind" if one.margin else "is ahead of"
         row = [f"{stem_of(one.env_id)}, `{one.setting}`", f"`{file.stem}`, {one.day}, `{one.digest[:12]}`"]
-        row.append(f"`{one.candidate}` {claim} `{one.reference}`")
+        seeds = f", seeds from {one.first_seed} on" if one.first_seed else ""
+        row.append(f"`{one.candidate}` {claim} `{one.reference}`{seeds}")
         found = results / decided_file(one)
         rows.append([*row, *(_found(one, found) if found.exists() else ["no look yet", "", "", ""])])
     return markdown(COLUMNS, rows)

@@ -139,6 +139,7 @@ class Registration:
         looks: see `Look`.
         day: the day of the registration.
         margin: in percentage points. With one, there is one look, and 95 % intervals over seeds decide.
+        first_seed: the seeds are this one and those after it. New seeds can confirm what old ones hinted at.
     """
 
     env_id: str
@@ -150,6 +151,7 @@ class Registration:
     looks: Sequence[Look]
     day: str
     margin: float = 0.0
+    first_seed: int = 0
 
     @classmethod
     def of(cls, plan: Plan, margin: float = 0.0) -> Registration:
@@ -171,7 +173,8 @@ class Registration:
             raise BadSetting("--margin is a number of percentage points, 0 or above, and needs two --seeds at least")
         if margin:
             looks = (Look(seeds, t_quantile(seeds - 1), None),)
-        return cls(plan.env_id, reference, candidate, "sampled", setting.name, made_with, looks, day, margin)
+        first = plan.seeds[0]
+        return cls(plan.env_id, reference, candidate, "sampled", setting.name, made_with, looks, day, margin, first)
 
     @property
     def digest(self) -> str:
@@ -181,8 +184,8 @@ class Registration:
 
     @property
     def _body(self) -> dict[str, Any]:
-        body = asdict(self)
-        return body if self.margin else {name: value for name, value in body.items() if name != "margin"}
+        later = ("margin", "first_seed")  # older files do not have them
+        return {name: value for name, value in asdict(self).items() if value or name not in later}
 
     def write(self, path: Path) -> None:
         """Write a new file. Raises `BadSetting` if it exists: a registration is never replaced."""
@@ -221,13 +224,13 @@ class Registration:
 
 
 def differences(raw: Raw, registration: Registration) -> list[float]:
-    """Return candidate minus reference in percentage points, by seed from 0 on, until the first seed that lacks one."""
+    """Return candidate minus reference in percentage points, by seed, until the first seed that lacks one of them."""
     sides = [raw.runs(registration.setting, name) for name in (registration.candidate, registration.reference)]
     found: list[float] = []
-    while all(len(found) in side for side in sides):
-        a, b = (side[len(found)] for side in sides)
+    while all((seed := registration.first_seed + len(found)) in side for side in sides):
+        a, b = (side[seed] for side in sides)
         if a.tasks != b.tasks:
-            raise BadData(f"the runs of seed {len(found)} were not evaluated on the same tasks: run one of them again")
+            raise BadData(f"the runs of seed {seed} were not evaluated on the same tasks: run one of them again")
         found.append(100 * float((a.successes() - b.successes()).mean()))
     return found
 

@@ -183,15 +183,19 @@ def test_half_of_the_batches_are_registered_and_the_old_digest_stays(
     assert Registration.read(root / "baselines" / "registered" / "sokoban_gagpo.json").margin == 0
     assert compare.main([*words[:-1], str(tmp_path / "other.json"), "--margin", "-1"]) == 1
     assert "--margin" in capsys.readouterr().out
+    assert compare.main([*words[:-1], str(tmp_path / "other.json"), "--first-seed", "-1"]) == 1
+    assert "--first-seed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("gain", "looks", "verdict"), [(0.3, [5], "ahead"), (-0.1, [5], "futile"), (0.0, [5, 10], "futile")]
+    ("gain", "looks", "verdict", "first"),
+    [(0.3, [5], "ahead", 0), (-0.1, [5], "futile", 0), (0.0, [5, 10], "futile", 0), (0.3, [5], "ahead", 100)],
 )
 def test_seeds_are_run_until_a_look_decides(
     gain: float,
     looks: list[int],
     verdict: str,
+    first: int,
     arguments: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -201,6 +205,7 @@ def test_seeds_are_run_until_a_look_decides(
     def run_missing(plan: Plan, *_: Any) -> dict[Cell, Outcome]:
         if played:
             assert read_raw(tmp_path / "results" / "decided_sokoban_rewardflow.jsonl").header["decision"][:4] == "open"
+        assert plan.seeds[0] == first
         played.append(len(plan.seeds))
         cells = list(plan.cells())
         assert {cell.name for cell in cells} == {WARM_START, "grpo", "rewardflow"}  # no controls
@@ -214,14 +219,15 @@ def test_seeds_are_run_until_a_look_decides(
 
     monkeypatch.setattr(compare, "run_missing", run_missing)
     file = tmp_path / "registered.json"
-    assert compare.main([*arguments, "--register", str(file)]) == 0
+    assert compare.main([*arguments, "--first-seed", str(first), "--register", str(file)]) == 0
     assert compare.main([*arguments, "--until-decided", str(file)]) == 0
     raw = read_raw(tmp_path / "results" / "decided_sokoban_rewardflow.jsonl")
     assert raw.header["registered"] == Registration.read(file).digest == json.loads(file.read_text())["digest"]
     page = (tmp_path / "results" / "decided_sokoban_rewardflow.md").read_text("utf-8")
     assert raw.header["decision"] in page
     row = decided_table(tmp_path, tmp_path / "results").splitlines()[-1]
-    assert f"| `rewardflow` is ahead of `grpo` | {raw.header['decision']} | {100 * gain:+.1f} [" in row
+    seeds = f", seeds from {first} on" if first else ""
+    assert f"| `rewardflow` is ahead of `grpo`{seeds} | {raw.header['decision']} | {100 * gain:+.1f} [" in row
     assert " | 100% | 0.0" in row
     other = replace(raw, header={**raw.header, "registered": "another"})
     write_raw(tmp_path / "results" / "decided_sokoban_rewardflow.jsonl", other)
