@@ -40,7 +40,7 @@ from agentgym_flow.play import ERROR, EnvPool, EpisodeSpec, rollout
 from agentgym_flow.prompts import CONVERSATION, template_for
 from agentgym_flow.training._trl import frozen_model
 from agentgym_flow.training.conversation import checked_date, write_date, write_settings
-from agentgym_flow.training.group_source import is_lost
+from agentgym_flow.training.outcomes import is_lost
 from agentgym_flow.training.policy import ModelPolicy, pad_token
 from agentgym_flow.training.processes import Processes
 from agentgym_flow.training.rows import TrainingRow, rows

@@ -38,18 +38,12 @@ from agentgym_flow.training.config import AgentConfig, check_device, check_envir
 from agentgym_flow.training.config_file import lasting_defaults, lasting_settings
 from agentgym_flow.training.conversation import checked_date, reads_clock, write_date, write_settings
 from agentgym_flow.training.diagnostics import WeightWatch, credit_metrics
-from agentgym_flow.training.group_source import (
-    GroupSource,
-    OwnRollout,
-    TaskReplay,
-    TrainingOutcomes,
-    outcome_metrics,
-    without_lost,
-)
+from agentgym_flow.training.group_source import GroupSource, OwnRollout, TaskReplay
 from agentgym_flow.training.loss import batch_logprobs, next_logprobs, row_logprobs
 from agentgym_flow.training.minibatch import MinibatchTrainer
 from agentgym_flow.training.off_policy import Mismatch, corrected, staleness
 from agentgym_flow.training.optim import linear_decay, muon_of
+from agentgym_flow.training.outcomes import TrainingOutcomes, outcome_metrics, without_lost
 from agentgym_flow.training.policy import (
     check_answers,
     check_vocabulary,

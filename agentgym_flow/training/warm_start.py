@@ -26,10 +26,10 @@ from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.policies.base import check_expert
 from agentgym_flow.prompts import CONVERSATION, TURN, PromptTemplate
 from agentgym_flow.training.conversation import Conversation
-from agentgym_flow.training.group_source import without_lost
 from agentgym_flow.training.loss import completion_logprobs, passes_by_length
 from agentgym_flow.training.models import load_weights
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
+from agentgym_flow.training.outcomes import without_lost
 from agentgym_flow.training.policy import check_context, context_of, prompt_text, prompt_tokens
 from agentgym_flow.training.processes import CLONING, out_of_memory
 from agentgym_flow.training.rows import Batch, TrainingRow, collate, rows, teaches

@@ -31,8 +31,8 @@ from agentgym_flow.replay import verify_log
 from agentgym_flow.report.traces import traces
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.conversation import PROBE, Conversation
-from agentgym_flow.training.group_source import ended_alike
 from agentgym_flow.training.minibatch import FAILED_BATCH
+from agentgym_flow.training.outcomes import ended_alike
 from agentgym_flow.training.policy import AsyncModelPolicy, ModelPolicy
 from agentgym_flow.training.reference import WEIGHTS
 from agentgym_flow.training.rows import TrainingRow, collate, rows

@@ -18,14 +18,8 @@ from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.play import ERROR, EnvPool
 from agentgym_flow.training import group_source
 from agentgym_flow.training.config import AgentConfig
-from agentgym_flow.training.group_source import (
-    TrainingOutcomes,
-    collect,
-    ended_alike,
-    is_lost,
-    outcome_metrics,
-    without_lost,
-)
+from agentgym_flow.training.group_source import collect
+from agentgym_flow.training.outcomes import TrainingOutcomes, ended_alike, is_lost, outcome_metrics, without_lost
 from agentgym_flow.training.trainer import AgentTrainer
 
 pytestmark = pytest.mark.usefixtures("narrow")

@@ -18,7 +18,7 @@ from agentgym_flow.prompts import LAYOUTS
 from agentgym_flow.rewards import relabel
 from agentgym_flow.rewards.credit import CREDIT, WEIGHTS, cwrpo, gigpo, grpo, rewardflow, rloo, settings_of
 from agentgym_flow.rewards.credit.comparison import penalise_invalid
-from agentgym_flow.training.group_source import ended_alike, outcome_metrics
+from agentgym_flow.training.outcomes import ended_alike, outcome_metrics
 from agentgym_flow.training.rows import TrainingRow, rows
 
 PLANNER, SOLVER = "planner", "solver"

@@ -27,15 +27,8 @@ from agentgym_flow.episodes import Group
 from agentgym_flow.errors import AgentGymFlowError, BadData
 from agentgym_flow.generation import check_finite
 from agentgym_flow.training.config import TRANSFORMERS
-from agentgym_flow.training.group_source import (
-    GroupBatch,
-    OwnRollout,
-    SampledBatch,
-    collect,
-    ended_alike,
-    specs_of_batch,
-    stop_on,
-)
+from agentgym_flow.training.group_source import GroupBatch, OwnRollout, SampledBatch, collect, specs_of_batch, stop_on
+from agentgym_flow.training.outcomes import ended_alike
 
 if TYPE_CHECKING:
     import torch

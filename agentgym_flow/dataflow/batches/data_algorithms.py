@@ -26,7 +26,8 @@ from agentgym_flow.rewards.relabel import NoOp
 from agentgym_flow.rewards.state_graph import EdgeMode
 from agentgym_flow.rewards.structure import with_structure_rewards
 from agentgym_flow.training.config import AgentConfig
-from agentgym_flow.training.group_source import TaskReplay, TaskSelector, ended_alike
+from agentgym_flow.training.group_source import TaskReplay, TaskSelector
+from agentgym_flow.training.outcomes import ended_alike
 
 Operator: TypeAlias = Callable[[Group], Group | None]
 

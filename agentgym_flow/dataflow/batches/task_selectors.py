@@ -16,7 +16,8 @@ from agentgym_flow.dataflow.config import bind_settings, parse_entry, resolve
 from agentgym_flow.episodes import Group
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.credit.comparison import Outcome, check_word
-from agentgym_flow.training.group_source import TaskReplay, TaskSelector, ended_alike, is_lost
+from agentgym_flow.training.group_source import TaskReplay, TaskSelector
+from agentgym_flow.training.outcomes import ended_alike, is_lost
 
 MOST_SKIPPED = 256
 """Tasks that may be skipped in a row; the next one is played in any case."""
