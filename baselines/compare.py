@@ -174,7 +174,7 @@ def until_decided(plan: Plan, options: argparse.Namespace, console: Console) -> 
             raise BadSetting(f"--more goes on after the last look, at {ends[-1]} seeds")
         ends += range(ends[-1] + 1, options.more + 1)
     command = f"python -m baselines.compare --until-decided {_from_here(options.until_decided)}"
-    file = options.results / decided_file(registration)
+    file = options.results / decided_file(options.until_decided)
     published = [read_raw(one) for one in sorted(options.results.glob("decided_*.jsonl"), key=file.__eq__)]
     if file.exists() and read_raw(file).header.get("registered") != registration.digest:
         raise BadSetting(f"{file} has the results of another registration: give another --results")

@@ -23,9 +23,9 @@ COLUMNS = (
 )
 
 
-def decided_file(registration: Registration) -> str:
-    """Return the name of the file with the results of a registered comparison."""
-    return f"decided_{stem_of(registration.env_id)}_{registration.candidate}.jsonl"
+def decided_file(registered: Path) -> str:
+    """Return the name of the file with the results of the comparison that a file registers."""
+    return f"decided_{registered.stem}.jsonl"
 
 
 def decided_table(registered: Path, results: Path) -> str:
@@ -40,7 +40,7 @@ def decided_table(registered: Path, results: Path) -> str:
         row = [f"{stem_of(one.env_id)}, `{one.setting}`", f"`{file.stem}`, {one.day}, `{one.digest[:12]}`"]
         seeds = f", seeds from {one.first_seed} on" if one.first_seed else ""
         row.append(f"`{one.candidate}` {claim} `{one.reference}`{seeds}")
-        found = results / decided_file(one)
+        found = results / decided_file(file)
         rows.append([*row, *(_found(one, found) if found.exists() else ["no look yet", "", "", ""])])
     return markdown(COLUMNS, rows)
 

@@ -204,7 +204,7 @@ def test_seeds_are_run_until_a_look_decides(
 
     def run_missing(plan: Plan, *_: Any) -> dict[Cell, Outcome]:
         if played:
-            assert read_raw(tmp_path / "results" / "decided_sokoban_rewardflow.jsonl").header["decision"][:4] == "open"
+            assert read_raw(tmp_path / "results" / "decided_registered.jsonl").header["decision"][:4] == "open"
         assert plan.seeds[0] == first
         played.append(len(plan.seeds))
         cells = list(plan.cells())
@@ -221,19 +221,19 @@ def test_seeds_are_run_until_a_look_decides(
     file = tmp_path / "registered.json"
     assert compare.main([*arguments, "--first-seed", str(first), "--register", str(file)]) == 0
     assert compare.main([*arguments, "--until-decided", str(file)]) == 0
-    raw = read_raw(tmp_path / "results" / "decided_sokoban_rewardflow.jsonl")
+    raw = read_raw(tmp_path / "results" / "decided_registered.jsonl")
     assert raw.header["registered"] == Registration.read(file).digest == json.loads(file.read_text())["digest"]
-    page = (tmp_path / "results" / "decided_sokoban_rewardflow.md").read_text("utf-8")
+    page = (tmp_path / "results" / "decided_registered.md").read_text("utf-8")
     assert raw.header["decision"] in page
     row = decided_table(tmp_path, tmp_path / "results").splitlines()[-1]
     seeds = f", seeds from {first} on" if first else ""
     assert f"| `rewardflow` is ahead of `grpo`{seeds} | {raw.header['decision']} | {100 * gain:+.1f} [" in row
     assert " | 100% | 0.0" in row
     other = replace(raw, header={**raw.header, "registered": "another"})
-    write_raw(tmp_path / "results" / "decided_sokoban_rewardflow.jsonl", other)
+    write_raw(tmp_path / "results" / "decided_registered.jsonl", other)
     with pytest.raises(BadData, match="is not of the registration"):
         decided_table(tmp_path, tmp_path / "results")
-    write_raw(tmp_path / "results" / "decided_sokoban_rewardflow.jsonl", replace(raw, outcomes=raw.outcomes[:1]))
+    write_raw(tmp_path / "results" / "decided_registered.jsonl", replace(raw, outcomes=raw.outcomes[:1]))
     with pytest.raises(BadData, match="lacks the decision or runs"):
         decided_table(tmp_path, tmp_path / "results")
     assert "grpo 300 environment steps (100.0%), rewardflow 300 environment steps (100.0%)" in page
@@ -287,7 +287,7 @@ def test_runs_of_other_registered_comparisons_count_if_their_settings_are_the_sa
 def test_results_of_another_registration_are_not_overwritten(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file, results = tmp_path / "registered.json", tmp_path / "results" / "decided_sokoban_rewardflow.jsonl"
+    file, results = tmp_path / "registered.json", tmp_path / "results" / "decided_registered.jsonl"
     assert compare.main([*arguments, "--register", str(file)]) == 0
     results.parent.mkdir()
     shape = dict.fromkeys(SHAPE, "")
