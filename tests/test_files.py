@@ -17,6 +17,8 @@ from agentgym_flow._util.files import (
     write_atomically,
     write_folder_atomically,
 )
+from agentgym_flow._util.values import settings_in
+from agentgym_flow.errors import BadData, BadSetting
 
 
 def test_the_folder_is_made_and_the_partial_file_lies_beside(tmp_path: Path) -> None:
@@ -182,3 +184,20 @@ def test_a_folder_replaces_nothing(
         pytest.fail("the block must not run")
     assert caught.value.filename == str(path)
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("content", [b"a: [", b"[1, 2]", b"a", b"\xff", b"[" * 5_000, b"a: 1\na: !!python/name:os.x"])
+def test_damaged_settings_raise_the_error_of_the_caller(content: bytes, tmp_path: Path) -> None:
+    pytest.importorskip("yaml", reason="it comes with the extra train")
+    file = tmp_path / "config.yaml"
+    for kind in (BadData, BadSetting):
+        with pytest.raises(kind, match=r"config\.yaml"):
+            settings_in(file, kind)  # missing
+    file.write_bytes(content)
+    for kind in (BadData, BadSetting):
+        with pytest.raises(kind, match=r"config\.yaml"):
+            settings_in(file, kind)
+    file.write_text("")
+    assert settings_in(file, BadData) == {}
+    file.write_text("a: 1")
+    assert settings_in(file, BadData) == {"a": 1}

@@ -1,4 +1,4 @@
-"""Plain values: untrusted JSON and its types, finite numbers, safe texts to display, and JSON files of the package."""
+"""Plain values: untrusted JSON, settings in YAML, types, finite numbers, texts to display, the package's JSON files."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from enum import Enum
 from importlib import resources
 from itertools import chain
 from numbers import Real
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from agentgym_flow.errors import AgentGymFlowError, BadData, shown
+from agentgym_flow.errors import AgentGymFlowError, BadData, MissingExtra, shown
 
 T = TypeVar("T")
 
@@ -44,6 +45,24 @@ def decode_file(raw: bytes, error: type[AgentGymFlowError], where: str) -> Any:
     if is_deep(value):
         raise error(f"{where}: a value is nested more than {MAX_DEPTH} deep")
     return value
+
+
+def settings_in(file: Path, error: type[AgentGymFlowError]) -> dict[str, Any]:
+    """Return the settings in a YAML file; none if it is empty.
+
+    Raises `error` if it cannot be read or holds something else, and `MissingExtra` if PyYAML is not installed.
+    """
+    try:
+        import yaml  # type: ignore[import-untyped]
+    except ImportError:
+        raise MissingExtra.of("yaml", "train") from None
+    try:
+        found = yaml.safe_load(file.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as problem:
+        raise error(f"{file} cannot be read ({problem!s:.200})") from None
+    if not isinstance(found, dict | None):
+        raise error(f"there are no settings in {file}")
+    return found or {}
 
 
 def typed(value: Any, kind: type[T], error: type[Exception], where: str) -> T:

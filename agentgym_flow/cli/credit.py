@@ -48,6 +48,7 @@ class AuditCommand:
             compared, with the settings of the environment.
         tasks: Tasks. The first ones in which a group of other attempts had both outcomes.
         all_tasks: Take the first tasks of the split, whatever came of other attempts.
+        skip: Leave out so many tasks at the beginning of the split, such as those of an earlier audit.
         groups: Groups of attempts at each task; at least 2.
         attempts: Attempts in a group.
         states: At least this many states are measured with --half-width; the others with --least continuations.
@@ -64,6 +65,7 @@ class AuditCommand:
     split: Split = "train"
     tasks: Annotated[int, typer.Option(min=1)] = 12
     all_tasks: Annotated[bool, typer.Option("--all-tasks")] = False
+    skip: Annotated[int, typer.Option(min=0)] = 0
     groups: Annotated[int, typer.Option(min=2)] = 3
     attempts: Annotated[int, typer.Option(min=2)] = 8
     states: Annotated[int, typer.Option(min=1)] = 200
@@ -155,7 +157,8 @@ class AuditCommand:
     def _tasks(self, play: Play) -> list[EpisodeSpec]:
         """Return the tasks to audit. Raises `BadSetting` if too few have attempts with both outcomes."""
         env = play.maker()()
-        drawn = [EpisodeSpec(self.seed + task, task) for task in env.drawn_tasks[: PILOTS * self.tasks]]
+        candidates = env.drawn_tasks[self.skip : self.skip + PILOTS * self.tasks]
+        drawn = [EpisodeSpec(self.seed + task, task) for task in candidates]
         env.close()
         if self.all_tasks:
             return drawn[: self.tasks]

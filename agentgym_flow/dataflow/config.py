@@ -9,10 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import yaml  # type: ignore[import-untyped]
-
 from agentgym_flow._util.importing import find_modules_here, imported
-from agentgym_flow._util.values import is_number
+from agentgym_flow._util.values import is_number, settings_in
 from agentgym_flow.core import check_integer, check_positive
 from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, Ledger
 from agentgym_flow.errors import BadSetting, UnknownOption, shown
@@ -148,12 +146,7 @@ class FlowConfig:
 
         Raises `BadSetting` if it cannot be read or a value is invalid, and `UnknownOption` for an unknown setting.
         """
-        try:
-            settings = yaml.safe_load(path.read_text("utf-8")) or {}
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise BadSetting(f"dataflow: {path} cannot be read ({error})") from error
-        if not isinstance(settings, dict):
-            raise BadSetting(f"dataflow: there are no settings in {path}")
+        settings = settings_in(path, BadSetting)
         known = [field.name for field in fields(cls)]
         for name in settings:
             if name not in known:

@@ -19,6 +19,7 @@ import yaml  # type: ignore[import-untyped]
 from rich.console import Console
 
 from agentgym_flow._util.files import write_atomically
+from agentgym_flow._util.values import settings_in
 from agentgym_flow.dataflow.batches import LeasedGroups
 from agentgym_flow.dataflow.bookkeeping.manager import hosted
 from agentgym_flow.dataflow.config import NUM_ENVS, FlowConfig, acting
@@ -150,11 +151,8 @@ def _engine(
 def _settle(path: Path, settings: dict[str, Any]) -> None:
     """Write the settings of a run's dataflow; raise `BadSetting` if it had others before."""
     if path.is_file():
-        try:
-            before: Any = yaml.safe_load(path.read_text("utf-8"))
-        except (OSError, yaml.YAMLError) as error:
-            raise BadSetting(f"resume: the settings of the dataflow cannot be read ({error})") from error
-        if not isinstance(before, dict):
+        before = settings_in(path, BadSetting)
+        if not before:
             raise BadSetting(f"resume: there are no settings in {path}")
         check_same(path, before, settings, FlowConfig().lasting())
     with write_atomically(path) as partial_file:
@@ -293,11 +291,10 @@ class TeamMember:
     @classmethod
     def read(cls, path: Path) -> Self:
         """Return the run in a folder. Raises `BadSetting` if it did not train a policy of a team."""
-        try:
-            flow: Any = yaml.safe_load((path / SETTINGS).read_text("utf-8"))
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            raise BadSetting(f"{path} is not a run with a dataflow ({error})") from error
-        if not isinstance(flow, dict) or len(acting(flow.get("turns") or ())) < 2 or POLICY not in flow:
+        if not (path / SETTINGS).is_file():
+            raise BadSetting(f"{path} is not a run with a dataflow")
+        flow = settings_in(path / SETTINGS, BadSetting)
+        if len(acting(flow.get("turns") or ())) < 2 or POLICY not in flow:
             raise BadSetting(f"{path} trained a policy that does not share its episodes: see its report")
         return cls(path, flow[POLICY], tuple(flow["turns"]), parse_configs(["--config", str(path / CONFIG)]))
 

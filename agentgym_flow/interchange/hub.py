@@ -19,6 +19,7 @@ from agentgym_flow._util import __version__
 from agentgym_flow._util.files import write_folder_atomically
 from agentgym_flow._util.hub import hub
 from agentgym_flow._util.intervals import share_interval
+from agentgym_flow._util.values import settings_in
 from agentgym_flow.episodes import NO_LIMITS, read_log, write_log
 from agentgym_flow.errors import BadSetting, MissingExtra, shown
 from agentgym_flow.interchange.export import check_apart
@@ -134,7 +135,7 @@ def model_folder(
     if not any(file.suffix == ".safetensors" for file in files):
         raise BadSetting(f"{source} has no weights (.safetensors): name a run, its checkpoint, or a folder of a model")
     run_folder = folder.parent if (folder.parent / "config.yaml").is_file() else folder
-    run = _read_settings(run_folder / "config.yaml", yaml) if run_folder != folder else {}
+    run = settings_in(run_folder / "config.yaml", BadSetting) if run_folder != folder else {}
     played = (run_folder / "evaluations").glob("after*")
     logs = logs or sorted(file for file in played if file.name.endswith((".jsonl", ".jsonl.gz")))
     if len({log.name for log in logs}) < len(logs):  # one would replace the other
@@ -211,14 +212,6 @@ def public_log(log: Path, out: Path) -> None:
         return meta
 
     write_log(out, (replace(one, meta=one.meta and public(one.meta)) for one in read_log(log, NO_LIMITS)))
-
-
-def _read_settings(file: Path, yaml: Any) -> dict[str, Any]:
-    try:
-        found = yaml.safe_load(file.read_text("utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadSetting(f"{file} cannot be read ({error!s:.200})") from None
-    return found if isinstance(found, dict) else {}
 
 
 def _read_json(file: Path) -> dict[str, Any]:

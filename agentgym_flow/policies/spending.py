@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from agentgym_flow._util.values import decode_file, typed
+from agentgym_flow._util.values import decode_file, settings_in, typed
 from agentgym_flow.core import check_positive
 from agentgym_flow.episodes import PolicyOutput
-from agentgym_flow.errors import BadSetting, BudgetSpent, MissingExtra, UnknownOption, shown
+from agentgym_flow.errors import BadSetting, BudgetSpent, UnknownOption, shown
 from agentgym_flow.policies.base import AsyncPolicy, PolicyInput, PolicyWrapper
 
 USAGE = "usage"
@@ -47,12 +47,14 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             MissingExtra: PyYAML, for a YAML file, is not installed.
         """
         file = Path(path)
-        try:
-            raw = file.read_bytes()
-        except OSError as error:
-            raise BadSetting(f"{file} cannot be read: {error.strerror or error}") from None
         kind = dict[str, cls]  # type: ignore[valid-type]
-        value = _yaml(raw, file) if file.suffix in (".yaml", ".yml") else decode_file(raw, BadSetting, str(file))
+        if file.suffix in (".yaml", ".yml"):
+            value: Any = settings_in(file, BadSetting)
+        else:
+            try:
+                value = decode_file(file.read_bytes(), BadSetting, str(file))
+            except OSError as error:
+                raise BadSetting(f"{file} cannot be read: {error.strerror or error}") from None
         known: dict[str, Prices] = typed(value, kind, BadSetting, str(file))
         if model not in known:
             raise UnknownOption.among(model, known, f"These are the models in {file}.")
@@ -67,17 +69,6 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             + (usage.get("completion", 0) - reasoning) * self.completion
             + reasoning * (self.completion if self.reasoning is None else self.reasoning)
         ) / 1e6
-
-
-def _yaml(raw: bytes, file: Path) -> Any:
-    try:
-        import yaml  # type: ignore[import-untyped]
-    except ImportError:
-        raise MissingExtra.of("yaml", "train") from None
-    try:
-        return yaml.safe_load(raw)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
-        raise BadSetting(f"{file}: not YAML") from None
 
 
 def add_usage(total: dict[str, Any], more: Mapping[str, float]) -> None:

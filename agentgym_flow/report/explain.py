@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentgym_flow.errors import BadData, MissingExtra
+from agentgym_flow._util.values import settings_in
+from agentgym_flow.errors import BadData
 from agentgym_flow.report.causes import HARMS, SEVERE
 
 Metrics = Mapping[str, list[tuple[int, float]]]
@@ -80,6 +81,9 @@ class RunRecord:
             BadData: the folder has no run, or a file is damaged.
             MissingExtra: PyYAML is not installed.
         """
+        settings = settings_in(folder / "config.yaml", BadData)
+        if not settings:
+            raise BadData(f"{folder} is not the folder of a run: there are no settings in config.yaml")
         found_audit = None if audit is None else _json(audit)
         if found_audit is not None and not str(found_audit.get("schema")).startswith("agentgym_flow.credit_audit/"):
             raise BadData(f"{audit} is not the audit.json of agentgym-flow credit audit")
@@ -87,7 +91,7 @@ class RunRecord:
         logs = sorted((folder / "evaluations").glob("*_sampled.jsonl.gz"))
         summary = folder / "summary.json"
         return cls(
-            read_settings(folder),
+            settings,
             _json(summary) if summary.is_file() else {},
             _metrics(folder / "metrics.jsonl"),
             _json(cloned) if cloned.is_file() else None,
@@ -172,21 +176,6 @@ class RunRecord:
         # The smaller of two evaluations plays the first tasks of the greater one.
         fewer, both = min(map(len, (self.own.tasks, self.other.tasks))), len(self.own.tasks & self.other.tasks)
         return found if found or both >= 0.8 * fewer else [f"{both} of {fewer} tasks are the same"]
-
-
-def read_settings(folder: Path) -> dict[str, Any]:
-    """Return the settings of the run in a folder. Raises what `RunRecord.read` raises."""
-    try:
-        import yaml  # type: ignore[import-untyped]
-    except ImportError:
-        raise MissingExtra.of("yaml", "train") from None
-    try:
-        settings = yaml.safe_load((folder / "config.yaml").read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise BadData(f"{folder} is not the folder of a run: config.yaml cannot be read ({error})") from error
-    if not isinstance(settings, dict):
-        raise BadData(f"{folder / 'config.yaml'} has no settings")
-    return settings
 
 
 def _metrics(path: Path) -> dict[str, list[tuple[int, float]]]:

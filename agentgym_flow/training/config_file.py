@@ -27,6 +27,7 @@ import yaml  # type: ignore[import-untyped]
 from trl import TrlParser
 
 from agentgym_flow._util.files import write_atomically
+from agentgym_flow._util.values import settings_in
 from agentgym_flow.envs import text_arguments, text_env_class
 from agentgym_flow.errors import AgentGymFlowError, BadSetting, UnknownEnvironment, shown
 from agentgym_flow.rewards.credit import settings_of
@@ -125,12 +126,9 @@ def _read_config(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     """Return the settings of a file that is a base of the files `above`."""
     if path.resolve() in above:
         raise BadSetting(f"config: {path} is a base of itself: remove it from base")
-    try:
-        settings = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise BadSetting(f"config: {path} cannot be read ({error})") from error
-    if not isinstance(settings, dict):
-        raise BadSetting(f"config: {path} has no settings")
+    settings = settings_in(path, BadSetting)
+    if not settings:
+        raise BadSetting(f"config: there are no settings in {path}")
     bases = settings.pop("base", [])
     merged: dict[str, Any] = {}
     for base in [bases] if isinstance(bases, str) else bases:

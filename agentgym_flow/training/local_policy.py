@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml  # type: ignore[import-untyped]
 from transformers import GenerationConfig, PreTrainedModel
 
 from agentgym_flow._util.files import write_folder_atomically
+from agentgym_flow._util.values import settings_in
 from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.generation import has_adapter
@@ -170,9 +170,6 @@ def _settings_of_run(folder: Path) -> Mapping[str, Any]:
         about = Submission.parse(entry.read_bytes()) if entry.is_file() else None
         return {} if about is None else {"template": about.prompt, "layout": about.layout}
     try:
-        settings = yaml.safe_load(file.read_text("utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadSetting(
-            f"{file} cannot be read ({error!s:.200}): pass prompt template and layout explicitly"
-        ) from None
-    return settings if isinstance(settings, dict) else {}
+        return settings_in(file, BadSetting)
+    except BadSetting as error:
+        raise BadSetting(f"{error}: move the file away, and pass prompt template and layout explicitly") from None

@@ -59,6 +59,7 @@ from agentgym_flow.training.run_folder import (
     read_trained,
     record_trained,
 )
+from agentgym_flow.training.self_distillation import HintWriter, check_hints
 from agentgym_flow.training.tiny import TINY
 from agentgym_flow.training.trainer import AgentTrainer
 from agentgym_flow.training.warm_start import (
@@ -188,7 +189,10 @@ class Recipe:
             return done
         # Alone, a policy of several would play the turns of all.
         validate = partial(self.evaluator.validate_on_main_process, self.warm.warm_start_validation_episodes)
-        with LiveProgress(self.console, "Cloning", self.warm.warm_start_updates) as progress:
+        with (
+            LiveProgress(self.console, "Cloning", self.warm.warm_start_updates) as progress,
+            self._hint_writer() as hints,
+        ):
             done = warm_start(
                 self.model,
                 self.tokenizer,
@@ -205,11 +209,24 @@ class Recipe:
                 share=self.trainer.shares,
                 route=route,
                 acts_as=self.trainer.acts_as,
+                hints=hints,
             )
         save_model(self.folder.warm_start, self.model, self.tokenizer)
         record_warm_start(self.folder.warm_start, done)
         self.console.print(f"Cloned {done.turns} turns of {done.episodes} episodes: loss {done.losses[-1]:.2f}")
         return done
+
+    @contextmanager
+    def _hint_writer(self) -> Iterator[HintWriter | None]:
+        """Yield what writes hints into the prompts of demonstrations; None if these are not to have any."""
+        if not self.warm.warm_start_hints:
+            yield None
+            return
+        with closing(self.run.make_env()) as env:
+            check_hints(self.agent, self.template, env)
+        agent, trainer = self.agent, self.trainer
+        with closing(HintWriter(trainer.policy, self.run.make_env, agent.opsd_hint, trainer.acts_as)) as writer:
+            yield writer
 
     def evaluate(self, moment: str, split: str = "test") -> None:
         """Play the held-out tasks of a split, sampled and greedy. `moment` is `before` or `after`."""

@@ -174,8 +174,9 @@ class WarmStartConfig:
         warm_start_imitate_noise: whether random actions are imitated. False shows them as context only.
         warm_start_text_weight: the weight in the loss, in [0, 1], of tokens of prompts and observations; tokens of
             answers have weight 1. Above 0 the model learns to write whole episodes, as in pre-training.
-        warm_start_hints: whether each turn is also imitated with its answer as a hint after the prompt, so that the
-            tiny policy learns to read the hints of `opsd_hint`. Answers must be single tokens.
+        warm_start_hints: whether each turn, or in layout conversation each episode, is also imitated with a hint in
+            its prompt, so that the policy learns to read hints. They are worded as those of `opsd_hint`, and say what
+            the demonstration then does.
         warm_start_updates: optimizer steps.
         warm_start_batch: turns per step, drawn with replacement.
         warm_start_learning_rate: learning rate of AdamW.

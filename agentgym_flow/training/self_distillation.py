@@ -88,8 +88,8 @@ def _has_own_words(template: PromptTemplate) -> bool:
     return getattr(template, "vocabulary", None) is not None
 
 
-class Teacher:
-    """Scores the answers of the policy in training with hints in its prompts, which it writes in a replay.
+class HintWriter:
+    """Writes the prompts of episodes again, with hints, in a replay.
 
     For a language model, a hint is a system message with all actions of the expert or of the attempt; in layout `turn`
     with the expert's next action. In a prompt template with its own words, a hint is the answer that means the next
@@ -98,25 +98,19 @@ class Teacher:
     Args:
         policy: the policy in training.
         make_env: makes environments for the replays.
-        args: the settings `opsd_hint`, `opsd_weight`, `opsd_clip` and `credit_weight`.
-        score: returns the log-probabilities of the completions of rows by the present weights.
+        kind: what a hint says: the setting `opsd_hint`.
         acts_as: the policy to train if several share the episodes.
 
-    Raises `UnknownOption` if the function that `opsd_hint` names does not exist.
+    Raises `UnknownOption` if the function that `kind` names does not exist.
     """
 
     def __init__(
-        self,
-        policy: PromptedPolicy,
-        make_env: Callable[[], TextEnv],
-        args: AgentConfig,
-        score: Callable[[Sequence[TrainingRow]], list[list[float]]],
-        acts_as: str | None = None,
+        self, policy: PromptedPolicy, make_env: Callable[[], TextEnv], kind: str, acts_as: str | None = None
     ) -> None:
         find_modules_here()
-        own = None if args.opsd_hint in HINTS else imported(args.opsd_hint, UnknownOption)
+        own = None if kind in HINTS else imported(kind, UnknownOption)
         self._own: Callable[[PolicyInput], str | None] | None = own
-        self._policy, self._args, self._score, self._acts_as = policy, args, score, acts_as
+        self._policy, self._kind, self._acts_as = policy, kind, acts_as
         self._in_words = _has_own_words(policy.template)
         self._envs = EnvPool(make_env)
         self._plans: dict[tuple[str, str], list[str]] = {}
@@ -126,53 +120,52 @@ class Teacher:
         """Close the environments."""
         self._envs.close()
 
-    def taught(
-        self, batch: Sequence[TrainingRow], groups: Sequence[Group], share: slice, *, rescores: bool
-    ) -> tuple[list[TrainingRow], Distillation]:
-        """Return the rows of some episodes with the teacher's opinion in their advantages, see `distilled`.
+    def hinted(
+        self, batch: Sequence[TrainingRow], groups: Sequence[Group], share: slice, *, demonstrated: bool = False
+    ) -> list[TrainingRow | None]:
+        """Return the rows of some episodes with hints; None without one, or if the prompt does not fit the context.
 
         Args:
             batch: the rows, as `rows` returns them.
             groups: the groups of all processes.
             share: selects the episodes of the rows.
-            rescores: whether the log-probabilities of sampling are not those of the present weights.
+            demonstrated: take each episode's own actions for those of the expert, or of the other attempt.
 
         Raises `BadData` if a replay leads to another state than the episode.
         """
-        self._steps = 0
-        hinted = teacher_rows(batch, self.prompts(groups, share), context_of(self._policy.model))
-        informed = [at for at, row in enumerate(hinted) if row is not None]
-        teacher = dict(zip(informed, self._score([row for row in hinted if row is not None]), strict=True))
-        student = {}
-        if rescores:
-            student = dict(zip(informed, self._score([batch[at] for at in informed]), strict=True))
-        found, sums = distilled(
-            batch,
-            [student.get(at, row.logprobs) for at, row in enumerate(batch)],
-            [teacher.get(at) for at in range(len(batch))],
-            weight=self._args.opsd_weight,
-            clip=self._args.opsd_clip,
-            credit_weight=self._args.credit_weight,
+        return teacher_rows(
+            batch, self.prompts(groups, share, demonstrated=demonstrated), context_of(self._policy.model)
         )
-        return found, replace(sums, steps=self._steps)
 
-    def prompts(self, groups: Sequence[Group], share: slice) -> list[tuple[int, ...] | None]:
-        """Return the teacher's prompt of every row of these episodes, in the order of `rows`; None: no hint."""
+    def prompts(
+        self, groups: Sequence[Group], share: slice, *, demonstrated: bool = False
+    ) -> list[tuple[int, ...] | None]:
+        """Return the prompt with a hint of every row of these episodes, in the order of `rows`; None: no hint."""
+        self._steps = 0
         self._plans.clear()  # they would fill the memory, and few tasks come back soon
-        told = [(one, _successes_beside(one, group)) for group in groups for one in group][share]
-        return [prompt for episode, successes in told for prompt in self._of_episode(episode, successes)]
+        told = [(one, None if demonstrated else _successes_beside(one, group)) for group in groups for one in group]
+        return [prompt for episode, successes in told[share] for prompt in self._of_episode(episode, successes)]
 
-    def _of_episode(self, episode: Episode, successes: Sequence[Episode]) -> list[tuple[int, ...] | None]:
+    def _of_episode(self, episode: Episode, successes: Sequence[Episode] | None) -> list[tuple[int, ...] | None]:
+        """Return the prompts of an episode; without `successes`, hints say what it does itself."""
         own = [at for at, turn in enumerate(episode.turns) if turn.is_by(self._acts_as)]
         own = own if self._policy.conversation is None else own[:1]  # a conversation is one row
-        if not own or (self._args.opsd_hint == ATTEMPT and not successes):
+        if not own or (self._kind == ATTEMPT and successes == []):
             return [None] * len(own)
-        done = _done_in_states(successes) if self._in_words else {}
+        done = _done_in_states(successes) if self._in_words and successes else {}
+        shows_all = not self._in_words and (self._kind == ATTEMPT or self._policy.conversation is not None)
         found: list[tuple[int, ...] | None] = []
         for at, policy_input in enumerate(self._replayed(episode, own[-1])):
-            if at in own:
-                hint = self._hint(policy_input, successes, done) if self._own is None else self._own(policy_input)
-                found.append(None if hint is None else self._prompt(policy_input, hint))
+            if at not in own:
+                continue
+            if self._own is not None:
+                hint = self._own(policy_input)
+            elif successes is None:
+                shown = episode.turns if shows_all else episode.turns[at : at + 1]
+                hint = self._said([turn.action for turn in shown], policy_input)
+            else:
+                hint = self._said(self._actions(policy_input, successes, done), policy_input)
+            found.append(None if hint is None else self._prompt(policy_input, hint))
         return found
 
     def _replayed(self, episode: Episode, last: int) -> Iterator[PolicyInput]:
@@ -200,24 +193,26 @@ class Teacher:
             text = prompt_text(tokenizer, replace(hinted, as_system=False), policy_input)  # type: ignore[arg-type]
         return prompt_tokens(tokenizer, text)
 
-    def _hint(
+    def _actions(
         self, policy_input: PolicyInput, successes: Sequence[Episode], done: Mapping[str, list[str]]
-    ) -> str | None:
-        """Return the hint of `HINTS`; None if there is none."""
-        kind = self._args.opsd_hint
-        if kind == EXPERT:
-            actions = self._expert_actions(policy_input)
-        elif self._in_words:
-            actions = done.get(policy_input.info["state_key"], [])
-        else:
-            actions = [turn.action for turn in successes[0].turns]
+    ) -> list[str]:
+        """Return the actions that a hint of `HINTS` says."""
+        if self._kind == EXPERT:
+            return self._expert_actions(policy_input)
+        if self._in_words:
+            return done.get(policy_input.info["state_key"], [])
+        return [turn.action for turn in successes[0].turns]
+
+    def _said(self, actions: Sequence[str], policy_input: PolicyInput) -> str | None:
+        """Return the hint of `HINTS` that says these actions; None if there are none."""
         if not actions:
             return None
         if self._in_words:
             return self._policy.template.format_action(actions[0], policy_input)
-        if kind == EXPERT and self._policy.conversation is None:
+        if self._kind == EXPERT and self._policy.conversation is None:
             return f"The next action of an expert is: {actions[0]}"
-        return "\n".join([f"{_SAYS[kind]}:", *(f"{number}. {action}" for number, action in enumerate(actions, 1))])
+        listed = [f"{number}. {action}" for number, action in enumerate(actions, 1)]
+        return "\n".join([f"{_SAYS[self._kind]}:", *listed])
 
     def _expert_actions(self, policy_input: PolicyInput) -> list[str]:
         """Return the expert's next action, or in a conversation its whole solution; nothing if there is none."""
@@ -234,6 +229,60 @@ class Teacher:
                 env.advance(action)
                 self._steps += 1
         return self._plans[key]
+
+
+class Teacher(HintWriter):
+    """Scores the answers of the policy in training with hints in its prompts.
+
+    Args:
+        policy: the policy in training.
+        make_env: makes environments for the replays.
+        args: the settings `opsd_hint`, `opsd_weight`, `opsd_clip` and `credit_weight`.
+        score: returns the log-probabilities of the completions of rows by the present weights.
+        acts_as: the policy to train if several share the episodes.
+
+    Raises `UnknownOption` if the function that `opsd_hint` names does not exist.
+    """
+
+    def __init__(
+        self,
+        policy: PromptedPolicy,
+        make_env: Callable[[], TextEnv],
+        args: AgentConfig,
+        score: Callable[[Sequence[TrainingRow]], list[list[float]]],
+        acts_as: str | None = None,
+    ) -> None:
+        super().__init__(policy, make_env, args.opsd_hint, acts_as)
+        self._args, self._score = args, score
+
+    def taught(
+        self, batch: Sequence[TrainingRow], groups: Sequence[Group], share: slice, *, rescores: bool
+    ) -> tuple[list[TrainingRow], Distillation]:
+        """Return the rows of some episodes with the teacher's opinion in their advantages, see `distilled`.
+
+        Args:
+            batch: the rows, as `rows` returns them.
+            groups: the groups of all processes.
+            share: selects the episodes of the rows.
+            rescores: whether the log-probabilities of sampling are not those of the present weights.
+
+        Raises `BadData` if a replay leads to another state than the episode.
+        """
+        hinted = self.hinted(batch, groups, share)
+        informed = [at for at, row in enumerate(hinted) if row is not None]
+        teacher = dict(zip(informed, self._score([row for row in hinted if row is not None]), strict=True))
+        student = {}
+        if rescores:
+            student = dict(zip(informed, self._score([batch[at] for at in informed]), strict=True))
+        found, sums = distilled(
+            batch,
+            [student.get(at, row.logprobs) for at, row in enumerate(batch)],
+            [teacher.get(at) for at in range(len(batch))],
+            weight=self._args.opsd_weight,
+            clip=self._args.opsd_clip,
+            credit_weight=self._args.credit_weight,
+        )
+        return found, replace(sums, steps=self._steps)
 
 
 def _successes_beside(episode: Episode, group: Group) -> list[Episode]:

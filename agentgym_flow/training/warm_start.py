@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ from agentgym_flow.training.rows import Batch, TrainingRow, collate, rows, teach
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
 from agentgym_flow.training.run_folder import MANIFEST, check_intact, write_manifest
 from agentgym_flow.training.scoring import is_small
+from agentgym_flow.training.self_distillation import HintWriter
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -145,7 +146,7 @@ class WarmStart:
 
     Attributes:
         episodes: number of demonstrated tasks, including episodes that were lost because the environment raised.
-        turns: number of turns to learn from; those of lost episodes are not among them.
+        turns: number of turns to learn from, those with hints included; those of lost episodes are not among them.
         losses: the mean cross-entropy of every update, in nats per token.
         validation: pairs of updates done and success rate.
     """
@@ -226,8 +227,11 @@ def demonstrations(
     imitate_noise: bool = True,
     route: Callable[[PolicyInput], str] | None = None,
     acts_as: str | None = None,
+    hints: HintWriter | None = None,
 ) -> list[TrainingRow]:
     """Let the noisy expert play the first `tasks` training tasks once each; return the rows in the given layout.
+
+    With `hints`, the same rows follow with hints that say what the expert then does.
 
     Episodes in which the environment raised are left out. The advantages of a row are the weights of its tokens in the
     loss of cloning: 1 for answers, but 0 for random ones without `imitate_noise`. For `route` and `acts_as` see
@@ -248,10 +252,12 @@ def demonstrations(
         )
     left_out = set() if imitate_noise else policy.random
     weights = [[[float((e.task, t) not in left_out) for t in range(len(e.turns))] for e in group] for group in groups]
-    examples = [row for row in rows(groups, weights, layout=layout, policy=acts_as) if teaches(row)]
+    every = rows(groups, weights, layout=layout, policy=acts_as)
+    examples = [row for row in every if teaches(row)]
     if acts_as is not None and not examples:
         raise BadSetting(f"the expert's episodes have no turn of {acts_as} to clone: set warm_start_levels to 0")
-    return examples
+    hinted = [] if hints is None else hints.hinted(every, groups, slice(None), demonstrated=True)
+    return examples + [row for row in hinted if row is not None and teaches(row)]
 
 
 def with_text(row: TrainingRow, weight: float) -> TrainingRow:
@@ -267,19 +273,6 @@ def with_text(row: TrainingRow, weight: float) -> TrainingRow:
         row.weight,
         [*[1] * before, *[1] * len(row.completion)],
     )
-
-
-def hinted(row: TrainingRow) -> TrainingRow:
-    """Return a demonstration with its answer as a hint after the prompt, as in prompts of the teacher of OPSD.
-
-    Raises `BadSetting` unless the answer is one token.
-    """
-    if len(row.completion) != 1:
-        raise BadSetting(
-            "warm_start_hints is for answers of one token in layout turn: leave it out, because language models can "
-            "read hints"
-        )
-    return replace(row, prompt=[*row.prompt, *row.completion])
 
 
 def clone(
@@ -402,6 +395,7 @@ def warm_start(
     share: bool = False,
     route: Callable[[PolicyInput], str] | None = None,
     acts_as: str | None = None,
+    hints: HintWriter | None = None,
 ) -> WarmStart:
     """Collect demonstrations and clone them; see `demonstrations` and `clone` for arguments and errors."""
     examples = demonstrations(
@@ -417,10 +411,9 @@ def warm_start(
         imitate_noise=config.warm_start_imitate_noise,
         route=route,
         acts_as=acts_as,
+        hints=hints,
     )
     turns = sum(row.turns for row in examples)
-    if config.warm_start_hints:
-        examples += [hinted(row) for row in examples]
     longest = max(examples, key=lambda row: len(row.prompt) + len(row.completion))
     check_context(context_of(model), len(longest.prompt), len(longest.completion), layout)
     if config.warm_start_text_weight:

@@ -96,10 +96,12 @@ def test_what_cannot_be_audited_is_refused(words: list[str], said: str) -> None:
     assert said in done.output
 
 
-def test_a_policy_without_a_model_is_audited_by_rank_and_sign(tmp_path: Path) -> None:
+def test_a_policy_without_a_model_is_audited_by_rank_and_sign() -> None:
     sizes = ["--tasks", "2", "--groups", "2", "--attempts", "4", "--states", "2", "--half-width", ".3"]
-    done = CliRunner().invoke(app, [*COMMAND, "--policy", "random", *sizes, "--credit", 'gagpo{"lam": 0}', "--json"])
-    told = json.loads(done.stdout)
+    command = [*COMMAND, "--policy", "random", *sizes, "--credit", 'gagpo{"lam": 0}', "--json"]
+    told, later = (json.loads(CliRunner().invoke(app, [*command, *more]).stdout) for more in ([], ["--skip", "1"]))
+    assert told["tasks"][1] == later["tasks"][0]
+    assert told["tasks"][0] not in later["tasks"]
     assert [row["name"] for row in told["credit"]] == ['gagpo{"lam": 0}', "4 continuations"]
     assert (told["preferred"], told["credit"][0]["one"]) == ([], None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,11 +27,10 @@ from agentgym_flow.training.group_source import GroupBatch
 from agentgym_flow.training.loss import completion_logprobs, merged_loss, row_logprobs
 from agentgym_flow.training.models import with_lora
 from agentgym_flow.training.rows import TrainingRow, collate, collate_merged, merge
-from agentgym_flow.training.run_config import WarmStartConfig
-from agentgym_flow.training.self_distillation import Hinted, distilled, teacher_rows
+from agentgym_flow.training.self_distillation import Hinted, HintWriter, distilled, teacher_rows
 from agentgym_flow.training.tiny import word_tokenizer
 from agentgym_flow.training.trainer import AgentTrainer
-from agentgym_flow.training.warm_start import hinted
+from agentgym_flow.training.warm_start import demonstrations
 
 pytestmark = pytest.mark.usefixtures("narrow")
 
@@ -530,9 +530,40 @@ def test_an_environment_that_does_not_replay_is_refused(make_trainer: Trainers, 
 
 
 # ---------------------------------------------------------------- the warm start
-def test_the_warm_start_can_teach_to_read_hints() -> None:
-    row = TrainingRow([5, 6], [3], [0.0], [1.0])
-    assert hinted(row) == TrainingRow([5, 6, 3], [3], [0.0], [1.0])
-    with pytest.raises(BadSetting, match="warm_start_hints"):
-        hinted(TrainingRow([5, 6], [3, 1], [0.0, 0.0], [1.0, 1.0]))
-    assert not WarmStartConfig().warm_start_hints
+@pytest.mark.parametrize("kind", ["expert", "attempt"])
+def test_the_warm_start_shows_the_tiny_policy_its_answer_as_a_hint(
+    make_trainer: Trainers, make_env: Callable[[], TextEnv], kind: str
+) -> None:
+    policy = make_trainer().policy
+    hints = HintWriter(policy, make_env, kind)
+    plain = demonstrations(make_env, policy.tokenizer, policy.template, tasks=4, noise=0.5)
+    both = demonstrations(make_env, policy.tokenizer, policy.template, tasks=4, noise=0.5, hints=hints)
+    assert both == plain + [replace(row, prompt=(*row.prompt, *row.completion)) for row in plain]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kind", ["expert", "attempt"])
+def test_the_warm_start_shows_a_language_model_what_it_then_does(
+    talker: tuple[Any, Any], tmp_path: Any, layout: str, kind: str
+) -> None:
+    trainer, decode = trainer_of(talker, tmp_path, layout=layout, opsd_hint=kind), talker[1].decode
+    arguments = {"tasks": 5, "noise": 0.5, "layout": layout, "max_new_tokens": 2}
+    plain = demonstrations(short_env, talker[1], TEMPLATE, **arguments)
+    both = demonstrations(short_env, talker[1], TEMPLATE, **arguments, hints=trainer.teacher)
+    hinted = both[len(plain) :]
+    assert both[: len(plain)] == plain
+    assert [replace(told, prompt=row.prompt) for row, told in zip(plain, hinted, strict=True)] == plain
+    for row, told in zip(plain, hinted, strict=True):
+        hint = decode(told.prompt).removesuffix(decode(row.prompt))
+        sampled = row.sampled or [1] * len(row.completion)
+        said = decode([token for token, own in zip(row.completion, sampled, strict=True) if own]).split()
+        said = [word for word in said if word in ACTIONS]
+        if (kind, layout) == ("expert", "turn"):
+            assert hint == f"<system> The next action of an expert is: {said[0]} <eos> "
+        elif layout == "turn":
+            assert hint.startswith("<system> Another attempt at this task succeeded with: 1. ")
+            assert f". {said[0]} " in hint
+        else:
+            says = "An expert solves this task" if kind == "expert" else "Another attempt at this task succeeded"
+            listed = " ".join(f"{number}. {action}" for number, action in enumerate(said, 1))
+            assert hint == f"<system> {says} with: {listed} <eos> "
