@@ -35,6 +35,7 @@ from agentgym_flow.training.group_source import (
     ended_alike,
     specs_of_batch,
     stop_on,
+    without_lost,
 )
 
 if TYPE_CHECKING:
@@ -267,6 +268,8 @@ class LeasedGroups:
                     ready[key] = complete._replace(group=made)
             if dropped:
                 self._use(batch, inbox, [], dropped)
+            if not ready and len(played) >= wanted and not without_lost(played):
+                return GroupBatch(played, played, {})  # the trainer ends with the reason
             if len(ready) >= wanted:
                 first = self._data.ordered([*ready.values()])[:wanted]
                 if self._use(batch, inbox, first, []):
