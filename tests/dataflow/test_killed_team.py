@@ -6,6 +6,7 @@ import json
 import random
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
@@ -77,12 +78,17 @@ class Team:
             trainers[name].again = [*command, "--resume", "true"]
             trainers[name].start()
 
+        known = dict.fromkeys(self.own, 0)
+
         def done() -> dict[str, int]:
-            streams = (parts.look() or {"streams": {}})["streams"].values()
-            return {name: figures["done"] for one in streams for name, figures in one["policies"].items()}
+            """Return the batches of each policy, as far as the manager has told: it may be busy."""
+            for one in (parts.look() or {"streams": {}})["streams"].values():
+                known.update({name: figures["done"] for name, figures in one["policies"].items()})
+            return known
 
         def wait_until(reached: Callable[[], bool]) -> None:
             while not reached():
+                time.sleep(0.1)  # processors are for the others
                 ended = [one for one in trainers.values() if one.ended() not in (None, 0, -signal.SIGKILL)]
                 assert not ended, [one.said() for one in ended]
 
@@ -93,7 +99,7 @@ class Team:
         try:
             if killed:
                 other = next(name for name in self.own if name != self.dies)
-                wait_until(lambda: done().get(self.dies, 0) >= self.dies_at)
+                wait_until(lambda: done()[self.dies] >= self.dies_at)
                 trainers[self.dies].kill()
                 dead_at = done()[self.dies]
                 wait_until(lambda: done()[other] > dead_at)
