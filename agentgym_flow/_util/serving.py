@@ -207,6 +207,7 @@ def server(
         backlog=min(ACCEPTED, max(1, files // 8)),
         timeout_graceful_shutdown=patience,
         lifespan="on",
+        loop="asyncio",  # uvicorn prefers uvloop where it is installed, as beside vLLM, and `fast_http` needs asyncio's
         ws="websockets-sansio" if websockets else "none",
         ws_max_size=MESSAGE,
     )

@@ -6,7 +6,6 @@ import contextlib
 import json
 import multiprocessing
 import os
-import secrets
 import shlex
 import signal
 import socket
@@ -210,7 +209,7 @@ def worker(
 
     Options:
         join: The address of the manager, or of a relay.
-        name: The name of this worker at the manager.
+        name: The name of this worker at the manager. A random ending is added to it.
         num_envs: Episodes played in parallel.
         versions: How many versions of the weights the worker holds.
         deadline: Seconds without an answer after which the worker exits with an error.
@@ -231,7 +230,6 @@ def worker(
         raise BadSetting("give --generator once without the name of a policy, or with one every time")
     flow = HttpFlow(join, read_token(token_file), deadline=deadline)
     called = name or f"{socket.gethostname()}-{os.getpid()}"
-    called += f"-{secrets.token_hex(2)}"  # a worker that is replaced is another one
     settings: dict[str, Any] = {"num_envs": num_envs, "versions": versions, "stay": stay}
     settings["generator"] = chosen.get("", chosen or None)
     service = RolloutService(flow, name=called, deadline=deadline, **settings)
@@ -245,7 +243,7 @@ def worker(
         service.stop()
 
     threading.Thread(target=follow_trainer, daemon=True).start()
-    note(f"worker {called} joins {flow.url}; Ctrl-C lets it leave")
+    note(f"worker {service.name} joins {flow.url}; Ctrl-C lets it leave")
     with sigterm_raises(), signals_go_to(leave):  # the first, because the second leaves defaults alone
         try:
             service.run()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -180,7 +181,8 @@ class RolloutService:
 
     Args:
         flow: the manager.
-        name: of this worker.
+        name: of this worker. A random ending is added, because two workers that play at the same time must have
+            different names, and one that is started again is another one: what its predecessor has leased expires.
         num_envs: the most episodes under way.
         versions: how many versions of a policy's weights there is room for. With one, episodes with new weights wait
             for the last one with the old weights.
@@ -204,7 +206,8 @@ class RolloutService:
         generator: Generators = None,
         deadline: float = 600.0,
     ) -> None:
-        self.name, self.stay, self._flow = name, stay, flow
+        self.name = f"{name}-{secrets.token_hex(4)}"
+        self.stay, self._flow = stay, flow
         self._generator, self._deadline = generator, deadline
         self._failing: float | None = None  # since when servers of models have failed
         self._pause_until = 0.0

@@ -221,14 +221,16 @@ def _actor(configs: Configs, folder: Path, dtype: str | None, weights: bool) -> 
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     run, _, agent = configs
-    with torch.random.fork_rng(devices=[]), torch.device("cpu" if weights else "meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=getattr(torch, run.dtype))
-    if (folder / "generation_config.json").is_file():
-        model.generation_config = type(model.generation_config).from_pretrained(folder)
-    if is_adapter(str(folder)):
-        from peft import PeftConfig, get_peft_model
+    with torch.random.fork_rng(devices=[]):  # all of it draws, also on no device, and a trainer may make actors too
+        with torch.device("cpu" if weights else "meta"):
+            config = AutoConfig.from_pretrained(folder)
+            model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, run.dtype))
+        if (folder / "generation_config.json").is_file():
+            model.generation_config = type(model.generation_config).from_pretrained(folder)
+        if is_adapter(str(folder)):
+            from peft import PeftConfig, get_peft_model
 
-        model = get_peft_model(model, PeftConfig.from_pretrained(folder), adapter_name=POLICY)
+            model = get_peft_model(model, PeftConfig.from_pretrained(folder), adapter_name=POLICY)
     if dtype is not None:  # deltas need exactly the weights that were sent
         model.to(getattr(torch, dtype))
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")

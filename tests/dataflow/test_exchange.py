@@ -19,6 +19,7 @@ from agentgym_flow.dataflow.network.client import HttpFlow
 from agentgym_flow.dataflow.network.server import serving
 from agentgym_flow.dataflow.records import CommitVerdict, Exchanged, Flow, Lease
 from agentgym_flow.dataflow.residents import check_generators
+from agentgym_flow.dataflow.rollout import RolloutService
 from agentgym_flow.dataflow.trace import TracedFlow, TraceWriter, read_trace
 from agentgym_flow.errors import PutAside, RunsFinished, UnknownName
 
@@ -67,6 +68,17 @@ def test_a_lost_answer_is_given_again(flow: Flow) -> None:
     assert [lease.slot for lease in more] == slots(0)[1:], "lost ones come first and count"
     assert [lease.slot for lease in flow.exchange("w", [], [held(more[1])], 1).leases] == slots(0)[1:2], "not too many"
     assert flow.status()["streams"]["s"]["counts"]["leased"] == 4
+
+
+def test_workers_of_one_name_do_not_share_their_leases(flow: Flow) -> None:
+    """Two that were given the same name, or one that is started again while the old one still plays."""
+    opened(flow)
+    first, second = (RolloutService(flow, name="w") for _ in range(2))
+    (one,) = flow.exchange(first.name, [], [], 1).leases
+    (other,) = flow.exchange(second.name, [], [], 1).leases
+    assert one.slot != other.slot
+    assert flow.exchange(first.name, [], [], 1).leases == [one], "its own, whose answer was lost"
+    assert {name[:2] for name in flow.status()["workers"]} == {"w-"}
 
 
 def test_a_lease_that_has_ended_is_not_given_again() -> None:

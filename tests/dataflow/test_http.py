@@ -8,6 +8,7 @@ import json
 import math
 import socket
 import stat
+import sys
 import threading
 import time
 import tracemalloc
@@ -16,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -72,6 +74,18 @@ def served() -> Iterator[Served]:
     there = manager()
     with http_serving(there, TOKEN) as url:
         yield Served(url, there)
+
+
+def test_calls_are_answered_where_uvloop_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is beside vLLM. Uvicorn would choose it, and connections of its loop are not those of asyncio."""
+
+    def new_event_loop() -> Any:
+        raise AssertionError("the server chose another loop")
+
+    monkeypatch.setitem(sys.modules, "uvloop", SimpleNamespace(new_event_loop=new_event_loop))
+    monkeypatch.delitem(sys.modules, "uvicorn.loops.uvloop", raising=False)
+    with http_serving(manager(), TOKEN) as url, closing(HttpFlow(url, TOKEN, deadline=5.0)) as flow:
+        assert flow.status()["streams"] == {}
 
 
 @pytest.fixture(scope="module")

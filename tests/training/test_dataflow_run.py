@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file
@@ -11,15 +12,24 @@ from short_run import train
 SOKOBAN = "agentgym_flow/Sokoban-v0"
 
 
+ADAPTED = {"lora": "true", "lora_rank": 2, "dtype": "bfloat16", "warm_start_levels": 0, "muon_learning_rate": "null"}
+
+
 @pytest.mark.heavy
-def test_a_run_with_worker_processes_is_the_plain_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("more", "file"), [({}, "model.safetensors"), (ADAPTED, "adapter_model.safetensors")], ids=["whole", "adapters"]
+)
+def test_a_run_with_worker_processes_is_the_plain_run(
+    tmp_path: Path, acting_model: Path, more: dict[str, Any], file: str
+) -> None:
     flow = tmp_path / "flow.yaml"
     flow.write_text("{staleness: 0, workers: 2, num_envs: 4, trace: true}", "utf-8")
-    plain = train(SOKOBAN, "grpo", tmp_path / "plain")
+    settings = {**more, "model": acting_model} if more else {}
+    plain = train(SOKOBAN, "grpo", tmp_path / "plain", **settings)
     assert plain.exit_code == 0, plain.output
-    leased = train(SOKOBAN, "grpo", tmp_path / "leased", dataflow=flow)
+    leased = train(SOKOBAN, "grpo", tmp_path / "leased", dataflow=flow, **settings)
     assert leased.exit_code == 0, leased.output
-    found = [load_file(tmp_path / name / "checkpoint" / "model.safetensors") for name in ("plain", "leased")]
+    found = [load_file(tmp_path / name / "checkpoint" / file) for name in ("plain", "leased")]
     assert all(found[0][name].equal(found[1][name]) for name in found[0])
     assert (tmp_path / "leased" / "dataflow" / "trace.jsonl").stat().st_size > 0
 

@@ -26,6 +26,7 @@ from agentgym_flow.dataflow.rollout import RolloutService
 from agentgym_flow.dataflow.stage import actor_setup, stage_of
 from agentgym_flow.episodes import Episode
 from agentgym_flow.errors import BadSetting, TrainingFailed
+from agentgym_flow.generation import has_adapter
 from agentgym_flow.prompts import CONVERSATION, template_for
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.group_source import GroupBatch, OwnRollout
@@ -52,7 +53,12 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 def actor(trainer: AgentTrainer) -> dict[str, Any]:
     """What a run with these settings tells its workers, besides what depends on the dataflow."""
-    said = {"template": "text", "template_settings": TALK} if trainer.args.layout == CONVERSATION else {}
+    said: dict[str, Any] = {}
+    if trainer.args.layout == CONVERSATION:
+        said |= {"template": "text", "template_settings": TALK}
+    if has_adapter(trainer.model):
+        base = next(weight for weight in trainer.model.parameters() if not weight.requires_grad)
+        said |= {"model": "some", "lora": True, "dtype": str(base.dtype).removeprefix("torch.")}
     run = RunConfig(env_kwargs={"size": 6, "boxes": 1, "min_pushes": 1}, **said)
     return actor_setup(
         (run, WarmStartConfig(warm_start_levels=0), trainer.args), trainer.model, trainer.policy.tokenizer
@@ -123,6 +129,36 @@ def test_without_staleness_it_is_the_plain_trainer(make_trainer: Trainers, make_
     assert stream["states"]["used"] + stream["states"]["trained"] == 3 * 16
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_adapters_too_are_those_of_the_plain_trainer(
+    make_trainer: Trainers, make_warm: Any, dtype: torch.dtype
+) -> None:
+    """To make a worker's model draws no number that the trainer draws: it shuffles its rows."""
+
+    def adapted() -> tuple[Any, Any]:
+        model, tokenizer = make_warm()
+        return with_lora(model.to(dtype), rank=2, alpha=4, seed=0), tokenizer
+
+    found = []
+    for train in (AgentTrainer.train, trained_by_workers):
+        trainer = make_trainer(model=adapted(), max_steps=4, muon_learning_rate=None)
+        train(trainer)
+        found.append(weights_of(trainer))
+    assert same(*found)
+    assert not same(found[0], adapted()[0].state_dict())
+
+
+@pytest.mark.parametrize("weights", [True, False])
+def test_to_make_a_stage_draws_no_numbers(make_trainer: Trainers, make_warm: Any, weights: bool) -> None:
+    """A trainer of a team makes the actors of all policies, and a resumed one makes them again."""
+    model, tokenizer = make_warm()
+    trainer = make_trainer(model=(with_lora(model, rank=2, alpha=4, seed=0), tokenizer))
+    told = {"policies": ["policy"], "turns": [], "actors": {"policy": actor(trainer)}}
+    before = torch.get_rng_state()
+    stage_of(told, weights=weights)
+    assert torch.get_rng_state().equal(before)
+
+
 def test_a_lost_episode_is_left_out_of_its_group(
     make_trainer: Trainers, make_warm: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +177,10 @@ def test_a_lost_episode_is_left_out_of_its_group(
     failing = lambda slot: True  # noqa: E731
     with pytest.raises(TrainingFailed, match="raised in all 16 episodes of a batch: LostEpisode: it is broken"):
         trained_by_workers(make_trainer(model=make_warm()), max_attempts=1)
+    # Operators drop what ended alike, and other groups are played in its place. Those would be lost as well.
+    chosen = {"order": "ready", "staleness": 1, "operators": ["drop_alike"], "max_attempts": 1}
+    with pytest.raises(TrainingFailed, match="raised in all 16 episodes of a batch: LostEpisode: it is broken"):
+        trained_by_workers(make_trainer(model=make_warm()), manager=Manager(deadline=5.0), **chosen)
 
 
 def test_adapters_are_sent_without_those_of_the_reference(make_trainer: Trainers, make_warm: Any) -> None:

@@ -28,7 +28,7 @@ from agentgym_flow.errors import AgentGymFlowError, BadData
 from agentgym_flow.generation import check_finite
 from agentgym_flow.training.config import TRANSFORMERS
 from agentgym_flow.training.group_source import GroupBatch, OwnRollout, SampledBatch, collect, specs_of_batch, stop_on
-from agentgym_flow.training.outcomes import ended_alike
+from agentgym_flow.training.outcomes import ended_alike, without_lost
 
 if TYPE_CHECKING:
     import torch
@@ -260,6 +260,8 @@ class LeasedGroups:
                     ready[key] = complete._replace(group=made)
             if dropped:
                 self._use(batch, inbox, [], dropped)
+            if not ready and len(played) >= wanted and not without_lost(played):
+                return GroupBatch(played, played, {})  # the trainer ends with the reason
             if len(ready) >= wanted:
                 first = self._data.ordered([*ready.values()])[:wanted]
                 if self._use(batch, inbox, first, []):
