@@ -198,7 +198,7 @@ class Manager:
         opened the stream since this one did.
         """
         try:
-            setup = json.loads(json.dumps(setup, allow_nan=False))
+            setup = json.loads(json.dumps(setup, allow_nan=False, ensure_ascii=False).encode())
         except (ValueError, TypeError, RecursionError) as error:
             raise BadSetting(f"a setup must be plain data ({error})") from None
         actor = setup.pop(ACTOR, {})
