@@ -235,7 +235,7 @@ class Book:
             return verdict, why
         if size > LONGEST:
             return CommitVerdict.TOO_LONG, f"its episode has {size:,} bytes, and at most {LONGEST:,} are accepted"
-        unused = sum(one.slots.unused[entry.worker] for one in self.ledgers.values())
+        unused = sum([one.slots.unused[entry.worker] for one in self.ledgers.values()])
         if unused + size > QUOTA:
             return CommitVerdict.OVER_QUOTA, (
                 f"worker {entry.worker} has committed {unused:,} bytes of episodes that were not used yet, and at most "

@@ -197,7 +197,8 @@ class Entries:
         if not self._batches[batch]:
             del self._batches[batch], self._numbers[bisect_left(self._numbers, batch)]
         self._count(entry, -1)
-        change_count(self.waiting, batch, -(entry.state is not USED))
+        if entry.state is not USED:
+            change_count(self.waiting, batch, -1)
         change_counts(self.played_with, entry.versions(), -1)
         self.changed.add(batch)
         self.counts[why] += 1
@@ -226,7 +227,8 @@ class Entries:
         self._batches[batch].add(entry.id)
         self.by_id[entry.id] = entry
         self._count(entry, 1)
-        change_count(self.waiting, batch, entry.state is not USED)
+        if entry.state is not USED:
+            change_count(self.waiting, batch, 1)
 
     def _count(self, entry: LedgerEntry, change: int) -> None:
         """Add an entry in its present state to the figures, or take it out."""

@@ -118,7 +118,7 @@ class Ledger:
         return entry is not None
 
     def commit(
-        self, slot: SlotId, attempt: int, digest: str, size: int = 0, used: Iterable[Sequence[Any]] = ()
+        self, slot: SlotId, attempt: int, digest: str, size: int = 0, used: Sequence[Sequence[Any]] = ()
     ) -> CommitVerdict:
         """Accept the episode of a lease, given by its digest and its bytes, unless the lease has ended.
 
@@ -126,7 +126,7 @@ class Ledger:
         """
         entry = self.slots.leased(slot, attempt)
         if entry is not None:
-            self.slots.commit(entry, digest, size, [(policy, version) for policy, version in used])
+            self.slots.commit(entry, digest, size, [(policy, version) for policy, version in used] if used else ())
             self.counts["committed"] += 1
             return CommitVerdict.ACCEPTED
         entry = self.entries.get(slot)
@@ -255,7 +255,7 @@ class Ledger:
             return []
         forgotten = [entry for entry in self.slots.before(oldest) if self._is_settled(entry)]
         for entry in forgotten:
-            self.slots.remove(entry, "trained" if any(mark >= 0 for mark in entry.used.values()) else "dropped")
+            self.slots.remove(entry, "trained" if max(entry.used.values()) >= 0 else "dropped")
         self.slots.forget_before(oldest)
         for name, one in self.progress.items():
             used = [version for policy, version in self.slots.played_with if policy == name]
@@ -326,8 +326,9 @@ class Ledger:
 
         Slots that were used earlier than planned would be planned again, so they are kept until their own batch.
         """
-        marks = entry.used.items()
-        return entry.state is USED and all(batch_of(mark) < self.progress[name].kept for name, mark in marks)
+        if entry.state is not USED:
+            return False
+        return all([batch_of(mark) < self.progress[name].kept for name, mark in entry.used.items()])
 
     def _to_use(self, progress: PolicyProgress, attempt: Attempt, mark: int) -> LedgerEntry | None:
         """Return the entry of an attempt that a policy uses; None if another attempt counts."""

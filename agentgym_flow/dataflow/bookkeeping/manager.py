@@ -409,7 +409,7 @@ class Manager:
             self._workers.fail(worker, stream, slot, reason)
             return verdict
         size = len(commit.payload)
-        used = [*dict.fromkeys((policy, version) for policy, version, _ in commit.used)]  # a worker may send any number
+        used = [*{(policy, version): None for policy, version, _ in commit.used}]  # a worker may send any number
         verdict = CommitVerdict.LATE if ledger is None else ledger.commit(slot, attempt, digest, size, used)
         if ledger is not None and verdict is not CommitVerdict.REPEATED:
             self._book.note(stream, "commit", slot, attempt, digest, size, *([used] if used else []))
