@@ -165,7 +165,7 @@ class Book:
             if weights not in figures:
                 there = ledger.played_with(entry)
                 figures[weights] = {p: it.step for p, it in there.items()}, {p: it.update for p, it in there.items()}
-            payload = self._journal.payload(stream, entry.slot.id) if entry.digest else b""
+            payload = self._journal.payload(stream, entry.id) if entry.digest else b""
             assert payload is not None, "the journal has all committed episodes"
             of = entry.versions() if is_partial else ()
             used = tuple((name, number, ledger.of(name).versions.by_number[number].step) for name, number in of)
@@ -192,7 +192,7 @@ class Book:
         found: list[Lease] = []
         for stream, ledger in self.ledgers.items():
             entries = ledger.slots.held.get(worker, {}).values()
-            lost = [one for one in entries if LeaseKey(stream, one.slot.id, one.attempt) not in held]
+            lost = [one for one in entries if LeaseKey(stream, one.id, one.attempt) not in held]
             lost = lost[: count - len(found)]
             for entry in lost:
                 ledger.slots.renew(entry, deadline)
@@ -235,7 +235,7 @@ class Book:
             return verdict, why
         if size > LONGEST:
             return CommitVerdict.TOO_LONG, f"its episode has {size:,} bytes, and at most {LONGEST:,} are accepted"
-        unused = sum(one.slots.unused[entry.worker] for one in self.ledgers.values())
+        unused = sum([one.slots.unused[entry.worker] for one in self.ledgers.values()])
         if unused + size > QUOTA:
             return CommitVerdict.OVER_QUOTA, (
                 f"worker {entry.worker} has committed {unused:,} bytes of episodes that were not used yet, and at most "
@@ -268,7 +268,7 @@ class Book:
         """End the leases of all streams that have become invalid, and note this."""
         for stream, ledger in self.ledgers.items():
             for entry, why in ledger.expire(now):
-                self.note(stream, "fail", entry.slot.id, entry.attempt, entry.reason, why)
+                self.note(stream, "fail", entry.id, entry.attempt, entry.reason, why)
 
     def check_setup(self, stream: str, policy: str, setup: dict[str, Any], besides: Iterable[str]) -> None:
         """Raise `BadSetting` unless a trainer's setup, apart from `besides`, is that of the stream's other trainers."""

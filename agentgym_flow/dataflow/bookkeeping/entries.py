@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from math import inf
+from operator import attrgetter
 from typing import Any, Self, TypeVar
 
 from agentgym_flow.dataflow.records import Attempt, Slot, SlotId
@@ -35,6 +36,7 @@ class LedgerEntry:
     """A slot and its history.
 
     Attributes:
+        id: of the slot; a new tuple at each use of `Slot.id` would take time.
         slot: the slot.
         state: its state.
         attempt: how often it was leased.
@@ -51,6 +53,7 @@ class LedgerEntry:
         limit: when the lease ends even if it is renewed.
     """
 
+    id: SlotId
     slot: Slot
     state: SlotState = QUEUED
     attempt: int = 0
@@ -69,23 +72,27 @@ class LedgerEntry:
     @property
     def played(self) -> Attempt:
         """The last attempt."""
-        return Attempt(self.slot.id, self.attempt)
+        return Attempt(self.id, self.attempt)
 
     def row(self) -> list[Any]:
         """Return plain data for `of_row`, without deadlines, which refer to the clock of this process."""
-        return [[*self.slot], *(getattr(self, one.name) for one in fields(self)[1:-2])]
+        return [self.slot, *_kept(self)]
 
     @classmethod
     def of_row(cls, row: list[Any]) -> Self:
         """Return the entry with this row."""
         slot, state, *rest = row
-        entry = cls(Slot(*slot), SlotState(state), *rest)
+        slot = Slot(*slot)
+        entry = cls(slot.id, slot, SlotState(state), *rest)
         entry.newer = tuple((policy, version) for policy, version in entry.newer)
         return entry
 
     def versions(self) -> list[tuple[str, int]]:
         """Return policy and version of all weights of the last attempt."""
         return [*self.weights.items(), *self.newer]
+
+
+_kept = attrgetter(*(one.name for one in fields(LedgerEntry)[2:-2]))
 
 
 class Entries:
@@ -127,7 +134,7 @@ class Entries:
     # ---------------------------------------------------------------- moves
     def add(self, slot_id: SlotId, slot: Slot) -> None:
         """Queue a new slot."""
-        self._enter(slot_id, LedgerEntry(slot, attempt=self.withdrawn.pop(slot_id, 0)))
+        self._enter(LedgerEntry(slot_id, slot, attempt=self.withdrawn.pop(slot_id, 0)))
         self.counts["admitted"] += 1
         self.changed.add(slot.batch)
         heapq.heappush(self._queue, slot_id)
@@ -137,25 +144,32 @@ class Entries:
         self._move(entry, QUEUED)
         change_counts(self.played_with, entry.newer, -1)
         entry.number, entry.digest, entry.size, entry.newer = 0, "", 0, ()
-        heapq.heappush(self._queue, entry.slot.id)
+        heapq.heappush(self._queue, entry.id)
 
     def lease(
-        self, entry: LedgerEntry, worker: str, weights: dict[str, int], deadline: float, limit: float = inf
+        self, entries: Collection[LedgerEntry], worker: str, weights: dict[str, int], deadline: float, limit: float
     ) -> None:
-        """Begin the next attempt; it ends at `deadline`, or at `limit` if it is renewed."""
-        change_counts(self.played_with, entry.weights.items(), -1)
-        entry.worker, entry.weights = worker, weights
-        change_counts(self.played_with, weights.items(), 1)
-        self._move(entry, LEASED)
-        entry.attempt += 1
-        entry.deadline, entry.limit = deadline, limit
-        heapq.heappush(self._leases, (deadline, entry.slot.id, entry.attempt))
+        """Begin the next attempts at slots that `take` returned; they end at `deadline`, or at `limit` if renewed."""
+        for entry in entries:
+            if entry.weights:
+                change_counts(self.played_with, entry.weights.items(), -1)
+            entry.worker, entry.weights, entry.state = worker, weights, LEASED
+            entry.attempt += 1
+            entry.deadline, entry.limit = deadline, limit
+            heapq.heappush(self._leases, (deadline, entry.id, entry.attempt))
+        self._inside[QUEUED] -= len(entries)
+        self._inside[LEASED] += len(entries)
+        change_counts(self.played_with, weights.items(), len(entries))
+        change_counts(self.leased_with, weights.items(), len(entries))
+        self.held.setdefault(worker, {}).update((entry.id, entry) for entry in entries)
+        self.changed.update(entry.id[0] for entry in entries)
 
     def commit(self, entry: LedgerEntry, digest: str, size: int, used: Sequence[tuple[str, int]] = ()) -> None:
         """Note an episode by its digest and its bytes; an empty digest means that the slot is lost.
 
         `used` has policy and version of all weights that played it, if they may differ from those of the lease.
         """
+        entry.size = size
         self._move(entry, COMMITTED)
         if used:
             change_counts(self.played_with, entry.weights.items(), -1)
@@ -163,9 +177,8 @@ class Entries:
             entry.weights = {**entry.weights, **oldest}
             entry.newer = tuple(one for one in used if one not in oldest.items())
             change_counts(self.played_with, entry.versions(), 1)
-        change_count(self.unused, entry.worker, size - entry.size)
         self.last_commit += 1
-        entry.digest, entry.size, entry.number = digest, size, self.last_commit
+        entry.digest, entry.number = digest, self.last_commit
         self._commits.append((entry.number, entry))
 
     def use(self, entry: LedgerEntry, by_all: bool) -> None:
@@ -173,58 +186,61 @@ class Entries:
 
         In both cases it keeps its place among those that have arrived.
         """
+        change_count(self.waiting, entry.id[0], (entry.state is USED) - by_all)
         self._move(entry, USED if by_all else COMMITTED)
 
     def remove(self, entry: LedgerEntry, why: str) -> None:
         """Delete a slot, counted as `why`."""
-        batch = entry.slot.batch
-        del self.by_id[entry.slot.id]
-        self._batches[batch].remove(entry.slot.id)
+        batch = entry.id[0]
+        del self.by_id[entry.id]
+        self._batches[batch].remove(entry.id)
         if not self._batches[batch]:
             del self._batches[batch], self._numbers[bisect_left(self._numbers, batch)]
         self._count(entry, -1)
+        if entry.state is not USED:
+            change_count(self.waiting, batch, -1)
         change_counts(self.played_with, entry.versions(), -1)
         self.changed.add(batch)
         self.counts[why] += 1
         if why == "withdrawn" and entry.attempt:
-            self.withdrawn[entry.slot.id] = entry.attempt
+            self.withdrawn[entry.id] = entry.attempt
+        entry.number = 0
 
     def forget_before(self, batch: int) -> None:
         """Drop records of withdrawn slots from before `batch`, and other outdated records."""
         self.withdrawn = {slot: attempt for slot, attempt in self.withdrawn.items() if slot[0] >= batch}
         if len(self._commits) > 2 * (self._inside[COMMITTED] + self._inside[USED]):
-            self._commits = [(number, entry) for number, entry in self._commits if self._is_there(entry, number)]
+            self._commits = [(number, entry) for number, entry in self._commits if entry.number == number]
 
     def _move(self, entry: LedgerEntry, state: SlotState) -> None:
         self._count(entry, -1)
         entry.state = state
         self._count(entry, 1)
-        self.changed.add(entry.slot.batch)
+        self.changed.add(entry.id[0])
 
-    def _enter(self, slot_id: SlotId, entry: LedgerEntry) -> None:
+    def _enter(self, entry: LedgerEntry) -> None:
         """Add an entry to the indexes, except those that are sorted by something else than the batch."""
-        batch = entry.slot.batch
+        batch = entry.id[0]
         if batch not in self._batches:
             self._batches[batch] = set()
             insort(self._numbers, batch)
-        self._batches[batch].add(slot_id)
-        self.by_id[slot_id] = entry
+        self._batches[batch].add(entry.id)
+        self.by_id[entry.id] = entry
         self._count(entry, 1)
+        if entry.state is not USED:
+            change_count(self.waiting, batch, 1)
 
     def _count(self, entry: LedgerEntry, change: int) -> None:
         """Add an entry in its present state to the figures, or take it out."""
         state = entry.state
         self._inside[state] += change
-        if state is USED:
-            return
-        change_count(self.waiting, entry.slot.batch, change)
         if state is LEASED:
             change_counts(self.leased_with, entry.weights.items(), change)
             held = self.held.setdefault(entry.worker, {})
             if change > 0:
-                held[entry.slot.id] = entry
+                held[entry.id] = entry
             else:
-                del held[entry.slot.id]
+                del held[entry.id]
             if not held:
                 del self.held[entry.worker]
         elif state is COMMITTED and entry.size:
@@ -240,9 +256,21 @@ class Entries:
             heapq.heappop(self._queue)
         return None
 
-    def pass_over(self) -> SlotId:
-        """Take the slot that `first_queued` returned out of the queue, until `put_back`."""
-        return heapq.heappop(self._queue)
+    def take(self, count: int, avoid: Collection[SlotId]) -> tuple[list[LedgerEntry], list[SlotId]]:
+        """Take up to `count` slots of the first batch out of the queue, for `lease`.
+
+        Returns them, and those of this batch in `avoid` that were passed over, for `put_back`.
+        """
+        taken: list[LedgerEntry] = []
+        passed: list[SlotId] = []
+        batch = self._queue[0][0]
+        while len(taken) < count and (entry := self.first_queued()) is not None and entry.id[0] == batch:
+            heapq.heappop(self._queue)
+            if entry.id in avoid:
+                passed.append(entry.id)
+            else:
+                taken.append(entry)
+        return taken, passed
 
     def put_back(self, slots: Iterable[SlotId]) -> None:
         """Return slots that were passed over to the queue."""
@@ -275,7 +303,7 @@ class Entries:
         """Move the end of a lease to `deadline`, which may be earlier than before, but not beyond its limit."""
         deadline = min(deadline, entry.limit)
         if deadline < entry.deadline:
-            heapq.heappush(self._leases, (deadline, entry.slot.id, entry.attempt))
+            heapq.heappush(self._leases, (deadline, entry.id, entry.attempt))
         entry.deadline = deadline
 
     def renew_all(self, deadline: float, limit: float) -> None:
@@ -283,12 +311,12 @@ class Entries:
         leased = [entry for entry in self.by_id.values() if entry.state is LEASED]
         for entry in leased:
             entry.deadline, entry.limit = deadline, limit
-        self._leases = sorted((deadline, entry.slot.id, entry.attempt) for entry in leased)
+        self._leases = sorted((deadline, entry.id, entry.attempt) for entry in leased)
 
     def arrived(self, after: int) -> Iterator[LedgerEntry]:
         """Yield the committed slots that not all policies have used, with numbers above `after`, in that order."""
         for number, entry in self._commits[bisect_right(self._commits, after, key=lambda one: one[0]) :]:
-            if entry.state is COMMITTED and self._is_there(entry, number):
+            if entry.state is COMMITTED and entry.number == number:
                 yield entry
 
     def before(self, batch: int) -> list[LedgerEntry]:
@@ -307,10 +335,6 @@ class Entries:
         there = self._inside[LEASED] + self._inside[COMMITTED]
         return there / max(1, there + self._inside[QUEUED])
 
-    def _is_there(self, entry: LedgerEntry, number: int) -> bool:
-        """Return whether this commit of a slot counts, and the slot was not deleted."""
-        return entry.number == number and self.by_id.get(entry.slot.id) is entry
-
     # ---------------------------------------------------------------- as plain data
     def snapshot(self, batches: Collection[int] | None = None) -> dict[str, Any]:
         """Return plain data for `restore`, with the slots of these batches only; None for all."""
@@ -328,7 +352,7 @@ class Entries:
         entries = cls()
         for row in state["entries"]:
             entry = LedgerEntry.of_row(row)
-            entries._enter(entry.slot.id, entry)
+            entries._enter(entry)
             change_counts(entries.played_with, entry.versions(), 1)
         found = entries.by_id.values()
         entries.counts = Counter(state["counts"])

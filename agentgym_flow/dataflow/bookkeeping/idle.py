@@ -124,8 +124,11 @@ class IdleTimes:
         places = self._heard_of(worker)
         self._spare += spare - places.spare
         places.between, places.spare, places.failed = 0, spare, False
+        weights, missing = None, None
         for lease in leases:
-            missing = next((one for one in lease.weights.items() if one not in places.loaded), None)
+            if lease.weights is not weights:  # many leases share the object
+                weights = lease.weights
+                missing = next((one for one in weights.items() if one not in places.loaded), None)
             if missing is not None:
                 places.loading[missing] += 1
                 change_counts(self._loading, (missing,), 1)

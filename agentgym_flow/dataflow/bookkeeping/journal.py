@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
 import sqlite3
 import zlib
@@ -22,6 +21,8 @@ from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from agentgym_flow._util.files import named_in_errors
 from agentgym_flow._util.sqlite_file import open_sqlite, transaction
@@ -43,7 +44,7 @@ PATIENCE = 10.0
 """Seconds to wait for a manager that is about to end."""
 
 _APPLICATION = 0x41474646
-_VERSION = 3
+_VERSION = 4
 _TABLES = """
 CREATE TABLE streams (name TEXT PRIMARY KEY, setup TEXT NOT NULL, ledger TEXT NOT NULL, sum INTEGER NOT NULL);
 CREATE TABLE batches (stream TEXT, batch INTEGER, slots TEXT NOT NULL, PRIMARY KEY (stream, batch));
@@ -55,7 +56,6 @@ CREATE TABLE payloads (
 """
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE)  # the latter is what SQLite makes of a quota
 _WHERE = "stream = ? AND batch = ? AND place = ? AND sample = ?"
-_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @contextmanager
@@ -127,15 +127,15 @@ class ManagerJournal:
             for name, setup, ledger, row_sum in self._file.execute("SELECT * FROM streams"):
                 if row_sum != _sum_of(0, name, setup, ledger):
                     raise self._damaged(f"stream {name}")
-                state = json.loads(ledger)
+                state = msgspec.json.decode(ledger)
                 self._sums[name] = dict(state.pop("batches"))
                 state["slots"]["entries"] = self._entries(name)
-                found[name] = (json.loads(setup), Ledger.restore(state))
+                found[name] = (msgspec.json.decode(setup), Ledger.restore(state))
             for number, stream, events, row_sum in self._file.execute("SELECT * FROM calls ORDER BY number"):
                 self._sum, self._bytes = _sum_of(self._sum, stream, events), self._bytes + len(events)
                 if row_sum != self._sum:
                     raise self._damaged(f"call {number}")
-                for event in json.loads(events):
+                for event in msgspec.json.decode(events):
                     _replay(found[stream][1], *event)
             for stream, (_, ledger) in found.items():
                 self._check_payloads(stream, ledger)
@@ -150,7 +150,7 @@ class ManagerJournal:
         for batch, slots in self._file.execute("SELECT batch, slots FROM batches WHERE stream = ?", (stream,)):
             if rest.pop(batch, None) != _sum_of(0, stream, slots):
                 raise self._damaged(f"batch {batch}")
-            yield from json.loads(slots)
+            yield from msgspec.json.decode(slots)
         if rest:
             raise self._damaged(f"batch {min(rest)} is missing")
 
@@ -251,8 +251,12 @@ def digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def _encode(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
 def _sum_of(before: int, *texts: str) -> int:
-    return zlib.crc32(_encode(texts).encode("ascii"), before)
+    return zlib.crc32("\n".join(texts).encode(), before)
 
 
 def _replay(ledger: Ledger, name: str, *args: Any) -> None:

@@ -96,18 +96,18 @@ class Ledger:
             avoid: slots that this worker does not get.
         """
         leased: list[LedgerEntry] = []
-        passed: list[SlotId] = []
-        while len(leased) < count and (entry := self.slots.first_queued()) is not None:
-            weights = self.weights_of(entry.slot.batch)
+        avoided: list[SlotId] = []
+        while len(leased) < count and (first := self.slots.first_queued()) is not None:
+            weights = self.weights_of(first.id[0])
             if weights is None:
                 break
-            if entry.slot.id in avoid:
-                passed.append(self.slots.pass_over())
-                continue
-            self.slots.lease(entry, worker, weights, deadline, limit)
-            leased.append(entry)
-            self.counts["leased"] += 1
-        self.slots.put_back(passed)
+            taken, passed = self.slots.take(count - len(leased), avoid)
+            if taken:
+                self.slots.lease(taken, worker, weights, deadline, limit)
+                self.counts["leased"] += len(taken)
+            leased += taken
+            avoided += passed
+        self.slots.put_back(avoided)
         return leased
 
     def renew(self, slot: SlotId, attempt: int, deadline: float) -> bool:
@@ -118,7 +118,7 @@ class Ledger:
         return entry is not None
 
     def commit(
-        self, slot: SlotId, attempt: int, digest: str, size: int = 0, used: Iterable[Sequence[Any]] = ()
+        self, slot: SlotId, attempt: int, digest: str, size: int = 0, used: Sequence[Sequence[Any]] = ()
     ) -> CommitVerdict:
         """Accept the episode of a lease, given by its digest and its bytes, unless the lease has ended.
 
@@ -126,7 +126,7 @@ class Ledger:
         """
         entry = self.slots.leased(slot, attempt)
         if entry is not None:
-            self.slots.commit(entry, digest, size, [(policy, version) for policy, version in used])
+            self.slots.commit(entry, digest, size, [(policy, version) for policy, version in used] if used else ())
             self.counts["committed"] += 1
             return CommitVerdict.ACCEPTED
         entry = self.entries.get(slot)
@@ -255,12 +255,12 @@ class Ledger:
             return []
         forgotten = [entry for entry in self.slots.before(oldest) if self._is_settled(entry)]
         for entry in forgotten:
-            self.slots.remove(entry, "trained" if any(mark >= 0 for mark in entry.used.values()) else "dropped")
+            self.slots.remove(entry, "trained" if max(entry.used.values()) >= 0 else "dropped")
         self.slots.forget_before(oldest)
         for name, one in self.progress.items():
             used = [version for policy, version in self.slots.played_with if policy == name]
             one.versions.forget(oldest - self.staleness, used)
-        return [entry.slot.id for entry in forgotten]
+        return [entry.id for entry in forgotten]
 
     def finish(self, policy: str) -> None:
         """Note that the trainer of a policy needs no more episodes, unless one opens the stream again."""
@@ -326,8 +326,9 @@ class Ledger:
 
         Slots that were used earlier than planned would be planned again, so they are kept until their own batch.
         """
-        marks = entry.used.items()
-        return entry.state is USED and all(batch_of(mark) < self.progress[name].kept for name, mark in marks)
+        if entry.state is not USED:
+            return False
+        return all([batch_of(mark) < self.progress[name].kept for name, mark in entry.used.items()])
 
     def _to_use(self, progress: PolicyProgress, attempt: Attempt, mark: int) -> LedgerEntry | None:
         """Return the entry of an attempt that a policy uses; None if another attempt counts."""
@@ -389,15 +390,15 @@ class Ledger:
         entry = self.slots.first_queued()
         if entry is None:
             return None
-        return next((name for name in self.policies if self._update_for(name, entry.slot.batch) is None), None)
+        return next((name for name in self.policies if self._update_for(name, entry.id[0]) is None), None)
 
     def lost_weights(self) -> str | None:
         """Return a text that names the weights which the next queued slot needs and no trainer will publish again."""
         entry, policy = self.slots.first_queued(), self.waits_for()
         newest = None if policy is None else self.progress[policy].versions.newest()
-        if entry is None or newest is None or newest.update <= entry.slot.batch - self.staleness:
+        if entry is None or newest is None or newest.update <= entry.id[0] - self.staleness:
             return None
-        return f"slot {entry.slot.id} needs the weights of {policy} from before update {newest.update}, which are gone"
+        return f"slot {entry.id} needs the weights of {policy} from before update {newest.update}, which are gone"
 
     # ---------------------------------------------------------------- episodes, and plain data
     def arrived(self, policy: str, after: int) -> list[LedgerEntry]:

@@ -198,7 +198,7 @@ class Manager:
         opened the stream since this one did.
         """
         try:
-            setup = json.loads(json.dumps(setup, allow_nan=False))
+            setup = json.loads(json.dumps(setup, allow_nan=False, ensure_ascii=False).encode())
         except (ValueError, TypeError, RecursionError) as error:
             raise BadSetting(f"a setup must be plain data ({error})") from None
         actor = setup.pop(ACTOR, {})
@@ -409,7 +409,7 @@ class Manager:
             self._workers.fail(worker, stream, slot, reason)
             return verdict
         size = len(commit.payload)
-        used = [*dict.fromkeys((policy, version) for policy, version, _ in commit.used)]  # a worker may send any number
+        used = [*{(policy, version): None for policy, version, _ in commit.used}]  # a worker may send any number
         verdict = CommitVerdict.LATE if ledger is None else ledger.commit(slot, attempt, digest, size, used)
         if ledger is not None and verdict is not CommitVerdict.REPEATED:
             self._book.note(stream, "commit", slot, attempt, digest, size, *([used] if used else []))

@@ -182,7 +182,7 @@ class PolicyProgress:
 
     def check_use(self, entry: LedgerEntry, mark: int, staleness: int) -> None:
         """Raise `BadSetting` if the policy must not use an episode as `mark` says (see `LedgerEntry.used`)."""
-        slot = entry.slot.id
+        slot = entry.id
         if entry.used.get(self.policy, mark) != mark:
             raise BadSetting(f"{self.policy} has already used slot {slot}")
         if mark >= 0 and not entry.digest:
