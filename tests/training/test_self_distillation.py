@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from jinja2 import TemplateError
+from rich.console import Console
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from agentgym_flow.core import TextEnv
@@ -23,9 +25,11 @@ from agentgym_flow.policies import ExpertPolicy, PolicyInput, make_policy
 from agentgym_flow.prompts import LAYOUTS, TextTemplate
 from agentgym_flow.rewards.credit import grpo
 from agentgym_flow.training.config import AgentConfig
+from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.group_source import GroupBatch
 from agentgym_flow.training.loss import completion_logprobs, merged_loss, row_logprobs
 from agentgym_flow.training.models import with_lora
+from agentgym_flow.training.recipe import open_run
 from agentgym_flow.training.rows import TrainingRow, collate, collate_merged, merge
 from agentgym_flow.training.self_distillation import Hinted, HintWriter, distilled, teacher_rows
 from agentgym_flow.training.tiny import word_tokenizer
@@ -567,3 +571,20 @@ def test_the_warm_start_shows_a_language_model_what_it_then_does(
             says = "An expert solves this task" if kind == "expert" else "Another attempt at this task succeeded"
             listed = " ".join(f"{number}. {action}" for number, action in enumerate(said, 1))
             assert hint == f"<system> {says} with: {listed} <eos> "
+
+
+def test_a_run_clones_with_hints_if_the_setting_says_so(tmp_path: Any) -> None:
+    turns = []
+    for number, settings in enumerate(({}, {"hints": "true"}, {"hints": "true", "opsd_hint": "attempts"})):
+        asked = {"levels": 3, "updates": 1, "validations": 1, "validation_episodes": 1, "hints": "false", **settings}
+        hint = asked.pop("opsd_hint", "expert")
+        words = [f"--warm_start_{name}={value}" for name, value in asked.items()]
+        words += [f"--env_id={SOKOBAN}", f"--opsd_hint={hint}", f"--output_dir={tmp_path / str(number)}"]
+        with open_run(parse_configs(words), Console(quiet=True)) as recipe:
+            if hint == "attempts":
+                with pytest.raises(UnknownOption, match="attempt"):
+                    recipe.clone_behaviour()
+            else:
+                recipe.clone_behaviour()
+                turns.append(json.loads((recipe.folder.warm_start / "warm_start.json").read_text())["turns"])
+    assert turns[1] == 2 * turns[0] > 0
