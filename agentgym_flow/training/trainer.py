@@ -327,14 +327,16 @@ class AgentTrainer(MinibatchTrainer):
         batch, mismatch = self._corrected(batch, behind)
         done = time.perf_counter()
         self._clock.making += done - started
-        figures = outcome_metrics(
-            taken.played,
-            outcome=self.args.outcome,
-            invalid_action_penalty=penalty,
-            is_valid=is_valid,
-            policy=self.acts_as,
-        )
-        figures |= credit_metrics(self.groups, credit, self.args.outcome, self.acts_as)
+        figures: dict[str, float] = {}
+        if any(one.counts_for(self.acts_as) for one in episodes):  # else others of a team took all turns
+            figures = outcome_metrics(
+                taken.played,
+                outcome=self.args.outcome,
+                invalid_action_penalty=penalty,
+                is_valid=is_valid,
+                policy=self.acts_as,
+            )
+            figures |= credit_metrics(self.groups, credit, self.args.outcome, self.acts_as)
         self.record({"time/credit": done - scoring, **counts, **taken.metrics, **figures, **mismatch, **measured})
         return batch
 

@@ -31,7 +31,7 @@ SOKOBAN = [
     "--warm_start_levels", 8, "--warm_start_updates", 20, "--num_generations", 4, "--groups_per_batch", 4,
 ]  # fmt: skip
 PROBLEMS = [
-    "--env", "Problems-v0", "--env_kwargs", '{"family": "arithmetic", "max_steps": 2}',
+    "--env", "Problems-v0", "--env_kwargs", '{"family": "arithmetic", "max_steps": 3}',
     "--num_generations", 2, "--groups_per_batch", 1, "--entropy_coef", 0.01,
 ]  # fmt: skip
 ALL = [
@@ -137,20 +137,20 @@ def two_models(tmp_path: Path, request: pytest.FixtureRequest) -> Team:
 
 
 def real_model(tmp_path: Path, request: pytest.FixtureRequest) -> Team:
-    """A tiny policy drafts, and a real language model reads the check of the draft, thinks and answers.
+    """A real language model thinks and drafts; a tiny policy has something checked, which the model reads, or answers.
 
     With two episodes a batch, since the model takes 10 core-seconds for each. Both may end alike, which leaves the
     gradient of the entropy.
     """
-    of_a = ["--warm_start_levels", 60, "--warm_start_updates", 40, "--steps_per_batch", 2]
-    of_a += ["--per_device_train_batch_size", 1, "--steps_per_generation", 2, "--max_steps", 6]
-    of_b = [
+    of_a = [
         "--model", request.getfixturevalue("language_model"), "--lora", "--dtype", "bfloat16",
         "--layout", "conversation", "--max_completion_length", 24, "--max_steps", 3, "--learning_rate", 1e-4,
         "--muon_learning_rate", "null", "--warm_start_levels", 0, "--per_device_train_batch_size", 2,
     ]  # fmt: skip
-    own = {"a": [*PROBLEMS, *of_a, "--save_steps", 2], "b": [*PROBLEMS, *of_b, "--save_steps", 1]}
-    return Team(own, batches=3, staleness=1, dies="b", dies_at=1, workers=1)
+    of_b = ["--warm_start_levels", 60, "--warm_start_updates", 40, "--steps_per_batch", 2]
+    of_b += ["--per_device_train_batch_size", 1, "--steps_per_generation", 2, "--max_steps", 6]
+    own = {"a": [*PROBLEMS, *of_a, "--save_steps", 1], "b": [*PROBLEMS, *of_b, "--save_steps", 2]}
+    return Team(own, batches=3, staleness=1, dies="a", dies_at=1, workers=1)
 
 
 def answers(log: Path, policy: str) -> list[str]:
@@ -196,4 +196,4 @@ def test_a_team_goes_on_while_a_trainer_is_dead(
     logs = [out / f"{when}_{how}.jsonl.gz" for when, how in product(WHEN, HOW)]
     assert all(verify_log(log, jobs=0).matched == 2 for log in logs)
     if team_of is real_model:
-        assert max(len(said.split()) for log in logs for said in answers(log, "b")) > 8
+        assert max(len(said.split()) for log in logs for said in answers(log, "a")) > 8

@@ -489,6 +489,24 @@ def test_two_policies_take_turns_and_each_is_trained(make_trainer: Trainers, mak
 
 
 @pytest.mark.heavy
+def test_a_policy_whose_team_needs_no_turn_of_it_goes_on(make_trainer: Trainers, make_warm: Any) -> None:
+    """Others may end all episodes of a batch before its first turn. It then trains on nothing."""
+    manager, config = Manager(deadline=60.0), FlowConfig(staleness=1, turns=[*["first"] * 20, "second"])
+    few = {"num_generations": 2, "per_device_train_batch_size": 4, "steps_per_generation": 1, "logging_steps": 1}
+    trainers = {name: make_trainer(model=make_warm(), **few) for name in ("first", "second")}
+    before = weights_of(trainers["second"])
+    for name, trainer in trainers.items():
+        trainer.acts_as = name
+        trainer.source = LeasedGroups(own(trainer), manager, partial(actor, trainer), config, policy=name)
+    with workers(manager, trainers, config.turns, 1), together([one.train for one in trainers.values()]):
+        pass
+    (stream,) = manager.status()["streams"].values()
+    assert [policy["done"] for policy in stream["policies"].values()] == [2, 2]
+    assert [row["turns"] for row in trainers["second"].state.log_history if "turns" in row] == [0, 0]
+    assert same(before, weights_of(trainers["second"]))
+
+
+@pytest.mark.heavy
 @pytest.mark.parametrize("check", [1.0, 1e-9])
 def test_two_models_with_nothing_in_common_are_trained(
     make_trainer: Trainers, make_warm: Any, make_env: Any, tmp_path: Path, trusted: list[Episode], check: float
