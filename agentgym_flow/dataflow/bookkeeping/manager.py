@@ -98,6 +98,11 @@ class Manager:
             for policy in ledger.policies:  # the last version may have been stored, but not published
                 self._store.prune(policy, ledger.needed(policy))
 
+    @property
+    def is_due(self) -> bool:
+        """Whether the next call will take longer, because it tidies the journal first."""
+        return self._book.is_due
+
     # ---------------------------------------------------------------- workers
     def describe(self) -> dict[str, Any]:
         """Return the setup of each stream, with what workers need for each policy under `actors`."""
