@@ -149,8 +149,7 @@ class TracedFlow(RemoteFlow):
     def _look(self) -> None:
         now = time.monotonic()
         if now - self._looked >= self._every:
-            self._looked = now
-            figures = self._flow.status()
+            self._looked, figures = now, self._flow.status()
             for name, stream in figures["streams"].items():
                 self._writer.write("states", stream=name, states=stream["states"])
             for policy, totals in figures["totals"].items():
