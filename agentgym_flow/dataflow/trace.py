@@ -126,6 +126,11 @@ class TracedFlow(RemoteFlow):
         self._updates: dict[tuple[str, Attempt], tuple[int, float]] = {}
         self._looked = -every
 
+    @property
+    def is_due(self) -> bool:
+        """Whether the next call of a manager in this process will take longer."""
+        return getattr(self._flow, "is_due", False)
+
     def _attempt(self, name: str, arguments: dict[str, Any]) -> Any:
         if name == "exchange" and arguments["commits"]:  # the trace has them even if an error follows
             verdicts = self.commit(arguments["worker"], arguments["commits"])
@@ -144,8 +149,7 @@ class TracedFlow(RemoteFlow):
     def _look(self) -> None:
         now = time.monotonic()
         if now - self._looked >= self._every:
-            self._looked = now
-            figures = self._flow.status()
+            self._looked, figures = now, self._flow.status()
             for name, stream in figures["streams"].items():
                 self._writer.write("states", stream=name, states=stream["states"])
             for policy, totals in figures["totals"].items():

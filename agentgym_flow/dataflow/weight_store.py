@@ -102,6 +102,7 @@ class WeightStore:
     def __init__(self, kept: MutableMapping[str, Message] | None = None) -> None:
         self._kept: MutableMapping[str, Message] = {} if kept is None else kept
         self._deltas: dict[tuple[str, int, int], Message] = {}  # empty if the full message is smaller
+        self._whole: dict[str, tuple[str, Message]] = {}  # for each policy, the last full message made of a delta
         self._headers: dict[str, Header] = {}  # of kept messages
         self._rows: dict[str, Rows] = {}  # of kept full messages
         self._locks: dict[str, Lock] = {}
@@ -163,6 +164,8 @@ class WeightStore:
                     del self._kept[name]
                     self._headers.pop(name, None)
                     self._rows.pop(name, None)
+            if policy in self._whole and self._whole[policy][0] not in self._kept:
+                del self._whole[policy]
             for key in list(self._deltas):
                 if key[0] == policy and not {*key[1:]} <= {*versions}:
                     del self._deltas[key]
@@ -201,7 +204,11 @@ class WeightStore:
         message = self._kept.get(name := _name(policy, version))
         if message is None:
             raise BadData(f"version {version} of {policy} is not kept any more; take a new lease")
-        return full(self._state(name)) if header(message).base else message
+        if not header(message).base:
+            return message
+        if self._whole.get(policy, ("", b""))[0] != name:  # workers that join get the same one
+            self._whole[policy] = name, full(self._state(name))
+        return self._whole[policy][1]
 
     def _of_digest(self, policy: str, wanted: str, *, quoted: bool = False) -> str | None:
         """Return the name of the kept weights with a digest; None for no digest, or if they are not kept.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from flow_trace import SETUP, WEIGHTS, manager, opened, slots
 from little_worker import held, played
 
+from agentgym_flow.dataflow.bookkeeping import journal as journals
 from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal
 from agentgym_flow.dataflow.network.client import HttpFlow
 from agentgym_flow.dataflow.network.server import serving
@@ -208,6 +210,28 @@ def test_a_call_that_holds_the_lock_blocks_no_other() -> None:
             ended.set()
         beat.result()
         holding.result()
+
+
+@pytest.mark.parametrize("is_traced", [False, True])
+def test_the_journal_is_not_compacted_in_the_event_loop(is_traced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+    compact = ManagerJournal.compact
+
+    def noted(journal: ManagerJournal, streams: Any) -> None:
+        threads.append(threading.current_thread().name)
+        compact(journal, streams)
+
+    monkeypatch.setattr(journals, "MOST_BYTES", 1)
+    monkeypatch.setattr(ManagerJournal, "compact", noted)
+    there = manager()
+    opened(there)
+    flow = TracedFlow(there, TraceWriter(os.devnull)) if is_traced else there
+    with serving(flow, "token") as url, closing(HttpFlow(url, "token")) as client:
+        threads.clear()
+        for lease in client.lease("w", 4):
+            assert client.commit("w", [played(lease)]) == [ACCEPTED]
+    assert threads, "several times"
+    assert all(name.startswith("flow") for name in threads)
 
 
 def test_the_trace_has_what_was_committed_and_leased(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 
+from agentgym_flow.dataflow import weight_store
 from agentgym_flow.dataflow.weight_store import Files, Relay, WeightStore
 from agentgym_flow.dataflow.weights import (
     DELTA,
@@ -328,6 +329,27 @@ def test_a_sender_sends_what_has_changed_since_it_sent_all(make_store: Callable[
             equal(found, adapted(version))
     assert len(store.get("p", 4, 3)) < 1000, "what one delta changes, the next one replaces"
     equal(apply(adapted(3), store.get("p", 4, 3)), adapted(4))
+
+
+def test_all_weights_of_a_delta_are_put_together_once(
+    make_store: Callable[[], WeightStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for each worker that has none."""
+    sender, store, put_together = Sender(), make_store(), []
+    for version in range(3):
+        store.put("p", version, sender.message(adapted(version)))
+    real = weight_store.apply
+    monkeypatch.setattr(weight_store, "apply", lambda *its: put_together.append(its) or real(*its))
+    for version in (1, 2):
+        put_together.clear()
+        messages = [store.get("p", version) for _ in range(3)]
+        equal(apply(None, messages[0]), adapted(version))
+        assert messages[0] == messages[1] == messages[2] == full(adapted(version))
+        assert len(put_together) == 2, "its base, and it"
+    store.prune("p", [1])
+    equal(apply(None, store.get("p", 1)), adapted(1))
+    with pytest.raises(BadData, match="not kept"):
+        store.get("p", 2)
 
 
 def test_a_change_of_a_frozen_tensor_is_sent(make_store: Callable[[], WeightStore]) -> None:

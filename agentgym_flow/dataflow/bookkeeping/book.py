@@ -80,6 +80,8 @@ class Book:
         caller sees what the journal does not have.
 
         Raises `FlowDown` if the journal cannot be used for another reason; all later calls fail as well.
+
+        A call for which `is_due` is true first tidies the journal, and waits for the disk.
         """
         with self.changed:
             if self._down:
@@ -87,6 +89,8 @@ class Book:
             began = time.perf_counter()
             try:
                 self._write(durable=False)
+                if self.is_due:
+                    self._journal.tidy(self._streams())
                 try:
                     yield
                 finally:
@@ -97,6 +101,11 @@ class Book:
                 raise FlowDown(self._down) from error
             finally:
                 self.answered(time.perf_counter() - began)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next call will tidy the journal."""
+        return self._journal.is_due
 
     def waited(self, end: float) -> bool:
         """Wait for a change, for at most a `TICK`; return False if it is past `end` (of `time.monotonic`)."""
@@ -294,7 +303,7 @@ class Book:
             self._durable = False
             for done in noted:
                 done.clear()
-        if self._journal.is_long or not self._settled:
+        if not self._settled:
             self._journal.compact(self._streams())
             self._settled = True
 

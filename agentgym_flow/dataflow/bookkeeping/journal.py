@@ -37,6 +37,9 @@ Event = Sequence[Any]
 MOST_BYTES = 8 << 20
 """Bytes of calls after which the journal is compacted."""
 
+MOST_AHEAD = 32 << 20
+"""Bytes after which the write-ahead log is moved into the database: many pages are written again before, or deleted."""
+
 IN_MEMORY = ":memory:"
 """SQLite's name for a database without a file."""
 
@@ -106,7 +109,7 @@ class ManagerJournal:
                 )
             self._file.execute("PRAGMA secure_delete = OFF")  # overwriting deleted episodes would take time
             self._file.execute("PRAGMA cache_size = -65536")  # KB: a batch is read back without the disk
-            self._file.execute("PRAGMA wal_autocheckpoint = 8000")  # pages, so 32 MB: fewer waits for the disk
+            self._file.execute("PRAGMA wal_autocheckpoint = 0")  # `tidy` does it
         except sqlite3.OperationalError as error:
             if "locked" not in str(error):
                 raise self._damaged(error) from None
@@ -116,6 +119,7 @@ class ManagerJournal:
         self._durable = False  # as `open_sqlite` returns it
         self._sum = 0
         self._bytes = 0  # of calls
+        self._ahead = 0  # bytes of calls and episodes in the write-ahead log
         self._sums: dict[str, dict[int, int]] = {}  # of the rows of `batches`, for each stream and batch
 
     def load(self) -> dict[str, tuple[dict[str, Any], Ledger]]:
@@ -184,6 +188,7 @@ class ManagerJournal:
             (f"DELETE FROM payloads WHERE {_WHERE}", [(name, *slot) for name, slot in forgotten]),
         ]
         self._transact(rows, durable)
+        self._ahead += size - self._bytes + sum([len(row[-1]) for row in added])
         self._sum, self._bytes = total, size
 
     def payload(self, stream: str, slot: SlotId) -> bytes | None:
@@ -192,9 +197,17 @@ class ManagerJournal:
         return None if row is None else row[0]
 
     @property
-    def is_long(self) -> bool:
-        """Whether it is time for `compact`."""
-        return self._bytes >= MOST_BYTES
+    def is_due(self) -> bool:
+        """Whether it is time for `tidy`."""
+        return self._bytes >= MOST_BYTES or self._ahead >= MOST_AHEAD
+
+    def tidy(self, streams: Mapping[str, tuple[Mapping[str, Any], Ledger]]) -> None:
+        """Compact what is long, and move the write-ahead log into the database. Raises as `write`."""
+        if self._bytes >= MOST_BYTES:
+            self.compact(streams)
+        with needing_space(self.path):
+            self._file.execute("PRAGMA wal_checkpoint").fetchall()
+        self._ahead = 0
 
     def compact(self, streams: Mapping[str, tuple[Mapping[str, Any], Ledger]]) -> None:
         """Replace all calls by their result: the setup and the ledger of each stream. Raises as `write`."""

@@ -326,9 +326,8 @@ class Ledger:
 
         Slots that were used earlier than planned would be planned again, so they are kept until their own batch.
         """
-        if entry.state is not USED:
-            return False
-        return all([batch_of(mark) < self.progress[name].kept for name, mark in entry.used.items()])
+        marks = entry.used.items()
+        return entry.state is USED and all(batch_of(mark) < self.progress[name].kept for name, mark in marks)
 
     def _to_use(self, progress: PolicyProgress, attempt: Attempt, mark: int) -> LedgerEntry | None:
         """Return the entry of an attempt that a policy uses; None if another attempt counts."""

@@ -9,8 +9,8 @@ Each call that waits inside the manager needs a thread, so 1,000 idle workers wo
 makes calls without waiting at first. If there is no result, at most `WAITING` calls of a kind wait inside the manager,
 for a short while each. The others queue, without a thread, until it is their turn or their time is up. When results
 arrive, the calls inside return at once and the queue moves on. Calls that are answered in less time than a thread needs
-to take over are made in the event loop itself, unless another call holds the manager's lock: that one may write to the
-disk, or answer with many episodes.
+to take over are made in the event loop itself, unless another call holds the manager's lock, because that one may write
+to the disk or answer with many episodes, or it is time to tidy the journal, which waits for the disk.
 """
 
 from __future__ import annotations
@@ -216,7 +216,8 @@ class Switchboard:
     """Makes calls on a flow for the coroutines of one event loop.
 
     Args:
-        flow: the manager; thread-safe. If it has a `lock`, as `Manager`, quick calls are made here while that is free.
+        flow: the manager; thread-safe. If it has a `lock`, as `Manager`, quick calls are made here while that is free
+            and nothing `is_due`.
         is_ending: whether the server is stopping; waiting calls then return at once, perhaps without a result.
     """
 
@@ -270,7 +271,8 @@ class Switchboard:
         work = partial(getattr(self._flow, name), **arguments)
         if name in QUICK and self._lock is not None and self._lock.acquire(blocking=False):
             try:
-                return work()
+                if not getattr(self._flow, "is_due", False):
+                    return work()
             finally:
                 self._lock.release()
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
