@@ -30,8 +30,6 @@ GROWTH = 4 << 20
 PART = 1 << 20
 """Bytes of an answer that are written at a time; slow readers have a deadline for each part."""
 
-_ZEROS = memoryview(bytes(GROWTH))
-
 
 class Head(NamedTuple):
     """A request without its body: the method, the path, the query, and headers by their names in lower case."""
@@ -268,7 +266,7 @@ class _LargeBody(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where to write what comes next."""
         if self._place == len(self._body):
-            self._body += _ZEROS[: self._length - self._place]
+            self._body += bytes(min(GROWTH, self._length - self._place))
         return memoryview(self._body)[self._place :]
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -6,7 +6,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, MutableMapping
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,7 +19,6 @@ from agentgym_flow.dataflow.network.client import RemoteFlow
 from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.dataflow.weights import (
     Header,
-    Message,
     Rows,
     applied,
     apply,
@@ -36,11 +34,8 @@ from agentgym_flow.errors import BadData
 _ENDING = ".safetensors"
 
 
-class Files(MutableMapping[str, Message]):
-    """The files of a folder, by their names without the suffix. Writes are atomic and survive a loss of power.
-
-    A file is not copied when it is read: its content is mapped into memory, and stays there if the file is deleted.
-    """
+class Files(MutableMapping[str, bytes]):
+    """The files of a folder, by their names without the suffix. Writes are atomic and survive a loss of power."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -50,16 +45,13 @@ class Files(MutableMapping[str, Message]):
     def _path(self, name: str) -> Path:
         return self._folder / (name + _ENDING)
 
-    def __getitem__(self, name: str) -> Message:
+    def __getitem__(self, name: str) -> bytes:
         try:
-            with self._path(name).open("rb") as file:
-                if os.name != "posix" or not os.fstat(file.fileno()).st_size:  # Windows deletes no mapped file
-                    return file.read()
-                return memoryview(mmap(file.fileno(), 0, access=ACCESS_READ))
+            return self._path(name).read_bytes()
         except FileNotFoundError:
             raise KeyError(name) from None
 
-    def __setitem__(self, name: str, content: Message) -> None:
+    def __setitem__(self, name: str, content: bytes) -> None:
         with write_atomically(self._path(name)) as partial:
             partial.write_bytes(content)
             _to_disk(partial)
@@ -99,21 +91,21 @@ class WeightStore:
         sent: for each of `updates.KINDS`, the bytes of the messages that were returned.
     """
 
-    def __init__(self, kept: MutableMapping[str, Message] | None = None) -> None:
-        self._kept: MutableMapping[str, Message] = {} if kept is None else kept
-        self._deltas: dict[tuple[str, int, int], Message] = {}  # empty if the full message is smaller
-        self._whole: dict[str, tuple[str, Message]] = {}  # for each policy, the last full message made of a delta
+    def __init__(self, kept: MutableMapping[str, bytes] | None = None) -> None:
+        self._kept = {} if kept is None else kept
+        self._deltas: dict[tuple[str, int, int], bytes] = {}  # empty if the full message is smaller
+        self._whole: dict[str, tuple[str, bytes]] = {}  # for each policy, the last full message made of a delta
         self._headers: dict[str, Header] = {}  # of kept messages
         self._rows: dict[str, Rows] = {}  # of kept full messages
         self._locks: dict[str, Lock] = {}
         self._counting = Lock()
         self.sent: Counter[str] = Counter()
 
-    def digest(self, message: Message) -> str:
+    def digest(self, message: bytes) -> str:
         """Return the digest of the weights in a message, according to its header. Raises `BadData` if it is invalid."""
         return header(message).digest
 
-    def put(self, policy: str, version: int, message: Message) -> None:
+    def put(self, policy: str, version: int, message: bytes) -> None:
         """Store a version: a full message, or a delta to weights that are kept. Repeating it has no effect.
 
         Raises `BadData` if the message is damaged, is a delta to weights that are not kept, or other weights have this
@@ -139,7 +131,7 @@ class WeightStore:
                 if not self._headers[name].base:
                     self._rows[name] = rows
 
-    def get(self, policy: str, version: int, have: int | None = None) -> Message:
+    def get(self, policy: str, version: int, have: int | None = None) -> bytes:
         """Return the smallest message with a version, for a receiver that has version `have` or none.
 
         Raises `BadData` if the version is not kept.
@@ -199,7 +191,7 @@ class WeightStore:
             self._rows[name] = rows_in(self._kept[name])
         return self._rows[name]
 
-    def _full(self, policy: str, version: int) -> Message:
+    def _full(self, policy: str, version: int) -> bytes:
         """Return a full message with a version."""
         message = self._kept.get(name := _name(policy, version))
         if message is None:
@@ -224,7 +216,7 @@ class WeightStore:
                 delta = name
         return delta
 
-    def _delta(self, policy: str, have: int, version: int) -> Message:
+    def _delta(self, policy: str, have: int, version: int) -> bytes:
         """Return a delta; empty if it is not smaller than the full message, or the receiver's version is damaged."""
         old, new = _name(policy, have), _name(policy, version)
         known, wanted = self._header(old), self._header(new)
@@ -260,7 +252,7 @@ class Relay:
     """
 
     def __init__(
-        self, fetch: Callable[[str, int, int | None], Message], store: WeightStore | None = None, keep: int = 8
+        self, fetch: Callable[[str, int, int | None], bytes], store: WeightStore | None = None, keep: int = 8
     ) -> None:
         self.store = store or WeightStore()
         self._fetch = fetch
@@ -269,7 +261,7 @@ class Relay:
         self._counting = Lock()
         self.fetched: Counter[str] = Counter()
 
-    def get(self, policy: str, version: int, have: int | None = None) -> Message:
+    def get(self, policy: str, version: int, have: int | None = None) -> bytes:
         """Return a version as `WeightStore.get` does; fetch it first if it is missing.
 
         Raises `BadData` if the remote store does not have it or sends other weights, and whatever fetching raises.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import warnings
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -18,12 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+from safetensors.torch import load
 
 from agentgym_flow.core import stable_hash
 from agentgym_flow.errors import BadData, shown
-
-Message = bytes | memoryview
-"""What `full` and `delta` return, or the same in a file."""
 
 State = Mapping[str, torch.Tensor]
 Bits = npt.NDArray[Any]
@@ -86,41 +83,27 @@ def rows_of(state: State) -> dict[str, list[Any]]:
     return _hashed(of)
 
 
-def rows_in(message: Message) -> dict[str, list[Any]]:
+def rows_in(message: bytes) -> dict[str, list[Any]]:
     """Return the rows of the tensors in a message that has whole ones only, without a copy of them.
 
     Raises `BadData` if it is damaged.
     """
-    return _hashed({_name_of(name): part for name, part in _parts_of(message).items()})
-
-
-def _parts_of(message: Message) -> dict[str, tuple[torch.dtype, list[int], memoryview]]:
-    """Return type, shape and bytes of the parts of a message, without a copy: `safetensors.torch.load` makes two."""
     try:
         start = 8 + int.from_bytes(message[:8], "little")
-        entries = json.loads(bytes(message[8:start]))
+        entries = json.loads(message[8:start])
         del entries["__metadata__"]
         content, of, place = memoryview(message)[start:], {}, 0
         for name, entry in sorted(entries.items(), key=lambda one: one[1]["data_offsets"]):
             dtype, shape, (begin, end) = _TYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
-            if begin != place or end - begin != math.prod(shape, start=dtype.itemsize) or min(shape, default=0) < 0:
+            if begin != place or end - begin != math.prod(shape, start=dtype.itemsize):
                 raise ValueError(f"{shown(name)} has another size")
-            of[name] = dtype, shape, content[begin:end]
+            of[_name_of(name)] = dtype, shape, content[begin:end]
             place = end
         if place != len(content):
             raise ValueError("it is cut off")
-        return of
+        return _hashed(of)
     except Exception as error:
         raise BadData(f"damaged weights: {error!s:.200}; fetch them again") from None
-
-
-def _tensor_of(dtype: torch.dtype, shape: list[int], content: memoryview) -> torch.Tensor:
-    """Return a tensor that shares its memory with a part of a message; it must not be changed."""
-    if not len(content):
-        return torch.empty(shape, dtype=dtype)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The given buffer is not writable")
-        return torch.frombuffer(content, dtype=dtype).reshape(shape)
 
 
 def _hashed(of: Mapping[str, tuple[torch.dtype, list[int], memoryview]]) -> dict[str, list[Any]]:
@@ -176,15 +159,15 @@ class Sender:
         return _message({_DENSE + name: one for name, one in state.items()}, digest_of_rows(self._origin), "", [])
 
 
-def apply(base: State | None, message: Message) -> dict[str, torch.Tensor]:
+def apply(base: State | None, message: bytes) -> dict[str, torch.Tensor]:
     """Return the weights after applying a message, as `applied`."""
     return applied(base, message)[0]
 
 
-def applied(base: State | None, message: Message, known: Rows | None = None) -> tuple[dict[str, torch.Tensor], Rows]:
+def applied(base: State | None, message: bytes, known: Rows | None = None) -> tuple[dict[str, torch.Tensor], Rows]:
     """Return the weights after applying a message, on the CPU, and their rows.
 
-    They may share tensors with `base`, and memory with the message; none of it may be changed.
+    They may share tensors with `base`, which is unchanged.
 
     Args:
         base: the weights that a delta applies to, or its result; not needed for a full message.
@@ -196,7 +179,7 @@ def applied(base: State | None, message: Message, known: Rows | None = None) -> 
     """
     about = header(message)
     try:
-        state = _apply(base, about, {name: _tensor_of(*part) for name, part in _parts_of(message).items()})
+        state = _apply(base, about, load(bytes(message)))
     except BadData:
         raise
     except Exception as error:
@@ -213,22 +196,22 @@ def check_rows(rows: Rows, announced: str) -> None:
         raise BadData("the weights are damaged: their SHA-256 differs from the announced one; fetch them again in full")
 
 
-def rebased(message: Message, base: str) -> bytes:
+def rebased(message: bytes, base: str) -> bytes:
     """Return a delta of whole tensors as one to other weights, with this digest, that differ in these tensors only."""
     length = int.from_bytes(message[:8], "little")
-    entries = json.loads(bytes(message[8 : 8 + length]))
+    entries = json.loads(message[8 : 8 + length])
     schema, result, _, gone = json.loads(entries["__metadata__"]["agentgym_flow"])
     entries["__metadata__"]["agentgym_flow"] = json.dumps([schema, result, base, gone])
     return _headed(entries, memoryview(message)[8 + length :])
 
 
-def header(message: Message) -> Header:
+def header(message: bytes) -> Header:
     """Return the header of a message without reading the weights. Raises `BadData` if it is invalid."""
     try:
         length = int.from_bytes(message[:8], "little")
         if length > min(len(message), _LARGEST_HEADER):
             raise ValueError("it is cut off")
-        entries = json.loads(bytes(message[8 : 8 + length]))
+        entries = json.loads(message[8 : 8 + length])
         schema, result, base, gone = json.loads(entries.pop("__metadata__")["agentgym_flow"])
         texts = all(isinstance(text, str) for text in (result, base, *gone))
         if schema != _SCHEMA or not texts:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from agentgym_flow.core import check_positive
 from agentgym_flow.dataflow.bookkeeping.book import Book
@@ -177,8 +177,8 @@ class Manager:
             self._book.changed.notify_all()
 
     def fetch(self, policy: str, version: int, have: int | None) -> bytes:
-        """Return weights as a message, perhaps as a view of a file's bytes. Raises `BadData` if they were deleted."""
-        return cast("bytes", self._store.get(policy, version, have))
+        """Return weights as a message. Raises `BadData` if they were deleted."""
+        return self._store.get(policy, version, have)
 
     def newest(self) -> dict[str, dict[str, tuple[int, str]]]:
         """Return version and digest of the newest weights of the policies of each stream that has some of all."""
