@@ -137,10 +137,10 @@ def two_models(tmp_path: Path, request: pytest.FixtureRequest) -> Team:
 
 
 def real_model(tmp_path: Path, request: pytest.FixtureRequest) -> Team:
-    """A real language model thinks and drafts; a tiny policy has something checked, which the model reads, or answers.
+    """A real language model begins, and a tiny policy has something checked or answers.
 
-    With two episodes a batch, since the model takes 10 core-seconds for each. Both may end alike, which leaves the
-    gradient of the entropy.
+    Most first answers of the model end the episode, so the tiny policy has no turn in some batches. With two episodes a
+    batch, since the model takes 10 core-seconds for each. Both may end alike, which leaves the gradient of the entropy.
     """
     of_a = [
         "--model", request.getfixturevalue("language_model"), "--lora", "--dtype", "bfloat16",
