@@ -498,6 +498,29 @@ def test_a_withdrawn_slot_cannot_be_committed_when_it_is_planned_again() -> None
     assert ledger.commit(first.slot.id, 1, "played with weights that never were") is CommitVerdict.LATE
 
 
+def test_slots_that_were_withdrawn_before_a_worker_had_them_are_leased_once_when_they_are_planned_again() -> None:
+    ledger = ledger_with(1, staleness=0)
+    ledger.ack("a", 0, play(ledger))
+    ledger.publish("a", PublishedWeights(2, 1, 1))
+    ledger.admit(planned(1))
+    assert ledger.rewind("a", 0) == [slot.id for slot in planned(1)]
+    ledger.ack("a", 0, first_of(planned(0)))
+    ledger.publish("a", PublishedWeights(3, 1, 1))
+    ledger.admit(planned(1))
+    assert [entry.played for entry in ledger.lease("w", 9, 5.0)] == first_of(planned(1))
+    assert ledger.slots.states()["queued"] == 0
+
+
+def test_an_episode_that_is_rejected_once_too_often_is_not_counted_as_unused() -> None:
+    ledger = ledger_with(1, max_attempts=1)
+    [entry] = ledger.lease("w", 1, 5.0)
+    ledger.commit(*entry.played, "digest", 2000)
+    assert ledger.slots.unused == {"w": 2000}
+    assert ledger.reject(*entry.played, "no")
+    assert not entry.digest, "the slot is lost"
+    assert ledger.slots.unused == {}
+
+
 def test_what_was_played_with_an_update_published_twice_is_void_once_it_is_gone_back_behind() -> None:
     ledger = ledger_with(2, staleness=0)
     ledger.ack("a", 0, play(ledger))
