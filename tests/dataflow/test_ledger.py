@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -578,6 +579,31 @@ def test_leases_end_in_the_order_of_their_deadlines() -> None:
     assert ledger.expire(5.0) == []
     assert len(ledger.expire(5.1)) == 2
     assert ledger.counts["expired"] == 3
+
+
+def test_the_write_ahead_log_stays_small_also_if_calls_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It gets whole pages, some 14 KB for an episode of 500 bytes."""
+    monkeypatch.setattr(journal_module, "MOST_AHEAD", 1 << 20)
+    monkeypatch.setattr(journal_module, "MOST_BYTES", 8 << 20)
+    journal = ManagerJournal(tmp_path / "journal")
+    journal.load()
+    streams = {"s": ({}, Ledger(["a"]))}
+    journal.compact(streams)
+    for batch in range(500):
+        journal.write({"s": [("commit", (batch, 0, 0), 1, "digest", 500)]}, [("s", (batch, 0, 0), b"x" * 500)])
+        if journal.is_due:
+            journal.tidy(streams)
+    size = (tmp_path / "journal-wal").stat().st_size
+    assert size < 2 << 20
+    shutil.copytree(tmp_path, tmp_path / "killed")
+    monkeypatch.setattr(journal_module, "MOST_AHEAD", size)
+    again = ManagerJournal(tmp_path / "killed" / "journal")
+    again.load()
+    assert again.is_due, "what a killed manager left counts"
+    again.tidy(streams)
+    assert not again.is_due
+    for one in (journal, again):
+        one.close()
 
 
 @pytest.mark.parametrize("kept", [False, True])
