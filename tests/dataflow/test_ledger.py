@@ -587,7 +587,7 @@ def test_the_write_ahead_log_stays_small_also_if_calls_are(monkeypatch: pytest.M
     monkeypatch.setattr(journal_module, "MOST_BYTES", 8 << 20)
     journal = ManagerJournal(tmp_path / "journal")
     journal.load()
-    streams = {"s": ({}, Ledger(["a"]))}
+    streams: dict[str, tuple[dict[str, Any], Ledger]] = {"s": ({}, Ledger(["a"]))}
     journal.compact(streams)
     for batch in range(500):
         journal.write({"s": [("commit", (batch, 0, 0), 1, "digest", 500)]}, [("s", (batch, 0, 0), b"x" * 500)])
