@@ -41,7 +41,7 @@ MOST_AHEAD = 64 << 20
 """Bytes after which the write-ahead log is moved into the database: many pages are written again before, or deleted."""
 
 PAGE = 4096
-"""Bytes of a page of SQLite. The log gets whole pages: about one for each episode, and three for each call."""
+"""Bytes of a page of SQLite. The log gets whole pages, so about four more for each call than it writes."""
 
 IN_MEMORY = ":memory:"
 """SQLite's name for a database without a file."""
@@ -187,14 +187,13 @@ class ManagerJournal:
             total, size = _sum_of(total, stream, text), size + len(text)
             calls.append((stream, text, total))
         added = [(name, *slot, payload) for name, slot, payload in payloads]
-        gone = [(name, *slot) for name, slot in forgotten]
         rows: list[tuple[str, Iterable[Sequence[Any]]]] = [
             ("INSERT INTO calls (stream, events, sum) VALUES (?, ?, ?)", calls),
             ("INSERT OR REPLACE INTO payloads VALUES (?, ?, ?, ?, ?)", added),
-            (f"DELETE FROM payloads WHERE {_WHERE}", gone),
+            (f"DELETE FROM payloads WHERE {_WHERE}", [(name, *slot) for name, slot in forgotten]),
         ]
         self._transact(rows, durable)
-        self._ahead += size - self._bytes + sum([len(row[-1]) for row in added]) + PAGE * (3 + len(added) + len(gone))
+        self._ahead += size - self._bytes + sum([len(row[-1]) for row in added]) + 4 * PAGE
         self._sum, self._bytes = total, size
 
     def payload(self, stream: str, slot: SlotId) -> bytes | None:
