@@ -186,7 +186,13 @@ def test_a_folder_replaces_nothing(
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("content", [b"a: [", b"[1, 2]", b"a", b"\xff", b"[" * 5_000, b"a: 1\na: !!python/name:os.x"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"a: [", b"[1, 2]", b"a", b"\xff", b"[" * 5_000, b"a: 1\na: !!python/name:os.x"),
+        *(b"day: 2026-13-45", b"a: 1" + b"0" * 5_000, b"a: !!int ''", b"a: !!bool x", b"a: !!timestamp x"),
+    ],
+)
 def test_damaged_settings_raise_the_error_of_the_caller(content: bytes, tmp_path: Path) -> None:
     pytest.importorskip("yaml", reason="it comes with the extra train")
     file = tmp_path / "config.yaml"

@@ -58,8 +58,8 @@ def settings_in(file: Path, error: type[AgentGymFlowError]) -> dict[str, Any]:
         raise MissingExtra.of("yaml", "train") from None
     try:
         found = yaml.safe_load(file.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as problem:
-        raise error(f"{file} cannot be read ({problem!s:.200})") from None
+    except (OSError, ValueError, LookupError, AttributeError, RecursionError, yaml.YAMLError) as problem:
+        raise error(f"{file} cannot be read ({problem!s:.200})") from None  # PyYAML lets some errors of values through
     if not isinstance(found, dict | None):
         raise error(f"there are no settings in {file}")
     return found or {}

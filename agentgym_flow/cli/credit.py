@@ -155,11 +155,13 @@ class AuditCommand:
         return _Measured([task.task for task in tasks], played, precise, forks, len(set(every)), cost)
 
     def _tasks(self, play: Play) -> list[EpisodeSpec]:
-        """Return the tasks to audit. Raises `BadSetting` if too few have attempts with both outcomes."""
+        """Return the tasks to audit. Raises `BadSetting` if none is left, or too few have both outcomes."""
         env = play.maker()()
         candidates = env.drawn_tasks[self.skip : self.skip + PILOTS * self.tasks]
         drawn = [EpisodeSpec(self.seed + task, task) for task in candidates]
         env.close()
+        if not drawn:
+            raise BadSetting(f"--skip {self.skip} leaves none of the {len(env.drawn_tasks):,} tasks of the split")
         if self.all_tasks:
             return drawn[: self.tasks]
         found: list[EpisodeSpec] = []
@@ -172,7 +174,7 @@ class AuditCommand:
             if len(found) >= self.tasks:
                 return found[: self.tasks]
         raise BadSetting(
-            f"only {len(found)} of the first {len(drawn)} tasks had attempts that succeeded and attempts that failed: "
+            f"only {len(found)} of {len(drawn)} tasks had attempts that succeeded and attempts that failed: "
             "audit another policy, or use fewer --tasks, more --attempts or --all-tasks"
         )
 

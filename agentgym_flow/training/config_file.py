@@ -130,6 +130,8 @@ def _read_config(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     if not settings:
         raise BadSetting(f"config: there are no settings in {path}")
     bases = settings.pop("base", [])
+    if not isinstance(bases, str | list):
+        raise BadSetting(f"config: base of {path} must be a file or a list of files, got {shown(bases)}")
     merged: dict[str, Any] = {}
     for base in [bases] if isinstance(bases, str) else bases:
         merged |= _read_config(path.parent / str(base), (*above, path.resolve()))

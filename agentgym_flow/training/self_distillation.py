@@ -52,7 +52,7 @@ def check_hints(args: AgentConfig, template: PromptTemplate, env: TextEnv) -> No
     if args.layout == CONVERSATION and _has_own_words(template):
         raise BadSetting(
             f"a hint in words of template {template.name!r} is one answer, which says nothing about the later turns of "
-            "a conversation: set layout to turn, or opsd_weight to 0"
+            "a conversation: set layout to turn, or opsd_weight to 0 and warm_start_hints to false"
         )
 
 
@@ -177,7 +177,8 @@ class HintWriter:
             if recorder.info["state_key"] != turn.state_key:
                 raise BadData(
                     f"task {episode.task_key}, attempt {episode.attempt}: a replay leads to another state at turn "
-                    f"{at}, so the environment does not depend on seed and actions alone: set opsd_weight to 0"
+                    f"{at}, so the environment does not depend on seed and actions alone, as hints demand: set "
+                    "opsd_weight to 0 and warm_start_hints to false"
                 )
             yield PolicyInput.of(recorder)
             if at < last:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -498,6 +499,29 @@ def test_a_withdrawn_slot_cannot_be_committed_when_it_is_planned_again() -> None
     assert ledger.commit(first.slot.id, 1, "played with weights that never were") is CommitVerdict.LATE
 
 
+def test_slots_that_were_withdrawn_before_a_worker_had_them_are_leased_once_when_they_are_planned_again() -> None:
+    ledger = ledger_with(1, staleness=0)
+    ledger.ack("a", 0, play(ledger))
+    ledger.publish("a", PublishedWeights(2, 1, 1))
+    ledger.admit(planned(1))
+    assert ledger.rewind("a", 0) == [slot.id for slot in planned(1)]
+    ledger.ack("a", 0, first_of(planned(0)))
+    ledger.publish("a", PublishedWeights(3, 1, 1))
+    ledger.admit(planned(1))
+    assert [entry.played for entry in ledger.lease("w", 9, 5.0)] == first_of(planned(1))
+    assert ledger.slots.states()["queued"] == 0
+
+
+def test_an_episode_that_is_rejected_once_too_often_is_not_counted_as_unused() -> None:
+    ledger = ledger_with(1, max_attempts=1)
+    [entry] = ledger.lease("w", 1, 5.0)
+    ledger.commit(*entry.played, "digest", 2000)
+    assert ledger.slots.unused == {"w": 2000}
+    assert ledger.reject(*entry.played, "no")
+    assert not entry.digest, "the slot is lost"
+    assert ledger.slots.unused == {}
+
+
 def test_what_was_played_with_an_update_published_twice_is_void_once_it_is_gone_back_behind() -> None:
     ledger = ledger_with(2, staleness=0)
     ledger.ack("a", 0, play(ledger))
@@ -555,6 +579,31 @@ def test_leases_end_in_the_order_of_their_deadlines() -> None:
     assert ledger.expire(5.0) == []
     assert len(ledger.expire(5.1)) == 2
     assert ledger.counts["expired"] == 3
+
+
+def test_the_write_ahead_log_stays_small_also_if_calls_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It gets whole pages, some 14 KB for an episode of 500 bytes."""
+    monkeypatch.setattr(journal_module, "MOST_AHEAD", 1 << 20)
+    monkeypatch.setattr(journal_module, "MOST_BYTES", 8 << 20)
+    journal = ManagerJournal(tmp_path / "journal")
+    journal.load()
+    streams: dict[str, tuple[dict[str, Any], Ledger]] = {"s": ({}, Ledger(["a"]))}
+    journal.compact(streams)
+    for batch in range(500):
+        journal.write({"s": [("commit", (batch, 0, 0), 1, "digest", 500)]}, [("s", (batch, 0, 0), b"x" * 500)])
+        if journal.is_due:
+            journal.tidy(streams)
+    size = (tmp_path / "journal-wal").stat().st_size
+    assert size < 2 << 20
+    shutil.copytree(tmp_path, tmp_path / "killed")
+    monkeypatch.setattr(journal_module, "MOST_AHEAD", size)
+    again = ManagerJournal(tmp_path / "killed" / "journal")
+    again.load()
+    assert again.is_due, "what a killed manager left counts"
+    again.tidy(streams)
+    assert not again.is_due
+    for one in (journal, again):
+        one.close()
 
 
 @pytest.mark.parametrize("kept", [False, True])

@@ -86,6 +86,7 @@ def test_the_command_writes_an_audit(acting_model: Path, tmp_path: Path) -> None
     [
         (["--policy", "random", "--credit", "gppo"], "Did you mean"),
         (["--policy", "random", "--half-width", "0"], "half_width"),
+        (["--policy", "random", "--skip", "100000000"], "leaves none of the"),
         (["--policy", "expert", "--tasks", "1"], "had attempts that succeeded and attempts that failed"),
     ],
 )

@@ -123,6 +123,9 @@ def test_a_file_goes_on_from_others(tmp_path: Path) -> None:
     (tmp_path / "three.yaml").unlink()
     with pytest.raises(BadSetting, match=r"three\.yaml cannot be read"):
         read_config(tmp_path / "own.yaml")
+    (tmp_path / "own.yaml").write_text("base: 2\nnum_envs: 3\n")
+    with pytest.raises(BadSetting, match=r"base of .*own\.yaml must be a file or a list of files, got 2"):
+        read_config(tmp_path / "own.yaml")
 
 
 @pytest.mark.parametrize("name", config_module.REPORTERS)

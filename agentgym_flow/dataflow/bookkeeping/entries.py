@@ -169,8 +169,7 @@ class Entries:
 
         `used` has policy and version of all weights that played it, if they may differ from those of the lease.
         """
-        entry.size = size
-        self._move(entry, COMMITTED)
+        self._move(entry, COMMITTED, size)
         if used:
             change_counts(self.played_with, entry.weights.items(), -1)
             oldest = dict(sorted(used, reverse=True))
@@ -212,9 +211,10 @@ class Entries:
         if len(self._commits) > 2 * (self._inside[COMMITTED] + self._inside[USED]):
             self._commits = [(number, entry) for number, entry in self._commits if entry.number == number]
 
-    def _move(self, entry: LedgerEntry, state: SlotState) -> None:
+    def _move(self, entry: LedgerEntry, state: SlotState, size: int | None = None) -> None:
         self._count(entry, -1)
         entry.state = state
+        entry.size = entry.size if size is None else size
         self._count(entry, 1)
         self.changed.add(entry.id[0])
 
@@ -268,7 +268,7 @@ class Entries:
             heapq.heappop(self._queue)
             if entry.id in avoid:
                 passed.append(entry.id)
-            else:
+            elif not taken or entry is not taken[-1]:  # a slot withdrawn and planned again is there twice, in sequence
                 taken.append(entry)
         return taken, passed
 

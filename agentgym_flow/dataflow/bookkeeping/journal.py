@@ -37,8 +37,11 @@ Event = Sequence[Any]
 MOST_BYTES = 8 << 20
 """Bytes of calls after which the journal is compacted."""
 
-MOST_AHEAD = 32 << 20
+MOST_AHEAD = 64 << 20
 """Bytes after which the write-ahead log is moved into the database: many pages are written again before, or deleted."""
+
+PAGE = 4096
+"""Bytes of a page of SQLite. The log gets whole pages, so about four more for each call than it writes."""
 
 IN_MEMORY = ":memory:"
 """SQLite's name for a database without a file."""
@@ -119,7 +122,7 @@ class ManagerJournal:
         self._durable = False  # as `open_sqlite` returns it
         self._sum = 0
         self._bytes = 0  # of calls
-        self._ahead = 0  # bytes of calls and episodes in the write-ahead log
+        self._ahead = 0  # bytes in the write-ahead log, about
         self._sums: dict[str, dict[int, int]] = {}  # of the rows of `batches`, for each stream and batch
 
     def load(self) -> dict[str, tuple[dict[str, Any], Ledger]]:
@@ -143,6 +146,8 @@ class ManagerJournal:
                     _replay(found[stream][1], *event)
             for stream, (_, ledger) in found.items():
                 self._check_payloads(stream, ledger)
+            ahead = self.path.with_name(f"{self.path.name}-wal")
+            self._ahead = ahead.stat().st_size if ahead.exists() else 0  # of a manager that was killed
         except (sqlite3.Error, LookupError, ValueError, TypeError, AssertionError) as error:
             self.close()
             raise error if isinstance(error, BadData) else self._damaged(error) from None
@@ -188,7 +193,7 @@ class ManagerJournal:
             (f"DELETE FROM payloads WHERE {_WHERE}", [(name, *slot) for name, slot in forgotten]),
         ]
         self._transact(rows, durable)
-        self._ahead += size - self._bytes + sum([len(row[-1]) for row in added])
+        self._ahead += size - self._bytes + sum([len(row[-1]) for row in added]) + 4 * PAGE
         self._sum, self._bytes = total, size
 
     def payload(self, stream: str, slot: SlotId) -> bytes | None:
