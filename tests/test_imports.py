@@ -24,6 +24,7 @@ OWN = {
     "_util/serving.py": {"h11", "starlette", "uvicorn"},
     "_util/http.py": {"certifi"},
     "_util/hub.py": {"huggingface_hub"},
+    "_util/values.py": {"yaml"},
 }
 """What helpers for packages of others import."""
 TORCH_ROOMS = {"generation", "training", "dataflow"}
