@@ -33,7 +33,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -199,7 +199,7 @@ def elastic(chosen: argparse.Namespace) -> dict[str, Any]:
     options = {"num_envs": config.num_envs, "versions": config.versions, "median": chosen.median, "sigma": chosen.sigma}
 
     @contextmanager
-    def engine_of(name: str, config: FlowConfig, folder: Path) -> Iterator[Any]:
+    def engine_of(name: str, config: FlowConfig, folder: Path, _: Sequence[str]) -> Iterator[Any]:
         engine = RayEngine(folder, config, service=latency_service, options=options)
         with engine, director.directing(RayFlow(engine.manager, deadline=1.0)):
             yield engine
