@@ -170,7 +170,7 @@ def serve(
         BadSetting: the port is taken or not allowed, or a token cannot be sent.
         KeyboardInterrupt: after Ctrl-C.
     """
-    gc.freeze()  # what was imported stays; to search it for garbage would take a twentieth of the CPU time
+    gc.freeze()  # what was imported stays, so it is not searched for garbage again and again
     run(_server(flow, token, worker_token), port, host, on_ready)
 
 
