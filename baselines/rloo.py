@@ -35,8 +35,8 @@ from agentgym_flow.training.main_settings import exit_if_misspelled
 if __name__ == "__main__":  # the imports below take seconds
     exit_if_misspelled()
 
+from agentgym_flow.training.command import command
 from agentgym_flow.training.config import AgentConfig
-from agentgym_flow.training.recipe import command
 
 
 @dataclass

@@ -1,12 +1,13 @@
-"""Sokoban speedrun: solve as many Boxoban levels as possible after an hour of training on two cores, in one file.
+"""Sokoban speedrun: solve as many Boxoban levels as possible after an hour of training on two cores.
 
     python -m baselines.sokoban_speedrun --levels boxoban/unfiltered/train --clone 1 --out runs/cloned
     python -m baselines.sokoban_speedrun --levels boxoban/unfiltered/train --channels 32 --blocks 4 --out runs/ppo
     python -m baselines.sokoban_speedrun ... --dense --out runs/dense
     python -m baselines.sokoban_speedrun ... --clone 1 --device cuda --minutes 9 --threads 16 --out runs/gpu
 
-The policy is a residual convolutional network over the inside of a 10x10 board. It chooses single moves without search.
-`--clone SHARE` is the share of the budget for imitating the package's solver; PPO uses the rest:
+This file has the run: budget, levels, cloning, checkpoint, evaluation and command. `sokoban_network` has the policy, a
+convolutional network that chooses single moves without search, and `sokoban_ppo` has PPO. `--clone SHARE` is the share
+of the budget for imitating the package's solver; PPO uses the rest:
 
     clone  The solver plans from the starts of levels, and from states that the policy reaches (DAgger: Ross, Gordon,
            Bagnell, 2011). Levels are those of the files, then new ones of our generator.
@@ -30,17 +31,15 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import date
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from gymnasium.vector import AutoresetMode
 from torch import nn
@@ -50,148 +49,46 @@ from agentgym_flow._util.files import write_atomically
 from agentgym_flow._util.signals import exit_status, signals_go_to, sigterm_raises
 from agentgym_flow._util.values import is_number
 from agentgym_flow.core import Stream
-from agentgym_flow.envs.sokoban.bitboard import cells_of, mask_of, nth_cell, search_by_pulls
-from agentgym_flow.envs.sokoban.game import STEP_REWARD, Board
+from agentgym_flow.envs.sokoban.game import Board
 from agentgym_flow.envs.sokoban.generator import LevelSettings, generate
-from agentgym_flow.envs.sokoban.level import (
-    ACTIONS,
-    BOX,
-    CODE_OF_BITS,
-    CODE_PLAYER,
-    LLM_SYMBOLS,
-    PLAYER,
-    PLAYER_SHIFT,
-    TARGET,
-    WALL,
-    Level,
-    cell_codes,
-)
+from agentgym_flow.envs.sokoban.level import ACTIONS, Level, cell_codes
 from agentgym_flow.envs.sokoban.official import read_levels, write_levels
 from agentgym_flow.envs.sokoban.solver import solve
 from agentgym_flow.envs.sokoban.tasks import ENV_ID, board_hash
 from agentgym_flow.envs.sokoban.vector import SokobanVectorEnv
-from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, SearchLimit
+from agentgym_flow.errors import AgentGymFlowError, BadSetting, SearchLimit
 from agentgym_flow.play import evaluate
-from agentgym_flow.policies import PolicyInput, PolicyOutput
-from agentgym_flow.rewards import GraphStore, VectorRewardFlow
 from agentgym_flow.training.optim import MuonAdamW
+from baselines.sokoban_network import (
+    ACTIONS_OF,
+    CELLS_OF,
+    SIDE,
+    Codes,
+    Ints,
+    Net,
+    NetworkPolicy,
+    act,
+    infer,
+    inside,
+    level_of,
+    read_checkpoint,
+)
+from baselines.sokoban_ppo import EXPANSIONS, WHOLE, Curriculum, Player, ppo_loss, unplay
 
-Codes = npt.NDArray[np.uint8]  # cells as `agentgym_flow/SokobanGrid-v0` codes them: [boards, 64], without the border
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-SIDE, INSIDE, HORIZON = 10, 8, 120
+HORIZON = 120
 # Cloning: levels and states per round of the solver, seconds of training per second of the solver, rows of a batch.
-LEVELS_ASKED, STATES_ASKED, TRAIN_RATIO, BATCH, EXPANSIONS = 500, 500, 3.0, 512, 2000
-# PPO: boards, steps between updates, rows of a minibatch; success rate at which the next curriculum stage opens.
-BOARDS, STEPS, MINIBATCH, MASTERED, DEPTHS, WHOLE = 512, 32, 1024, 0.5, (1, 2, 3, 4, 5, 6, 8, 10, 12), 99
-GAMMA, LAMBDA, CLIP, ENTROPY, VALUE, REWARD, DENSE, MAX_NORM = 0.98, 0.9, 0.2, 0.01, 0.5, 0.1, 5.0, 1.0
+LEVELS_ASKED, STATES_ASKED, TRAIN_RATIO, BATCH = 500, 500, 3.0, 512
+MINIBATCH, MAX_NORM = 1024, 1.0  # PPO: rows of a minibatch; for both: the largest norm of a gradient
 CLONE_STEP, PPO_STEP = (0.02, 2e-3), (0.015, 1.5e-3)  # the highest learning rates of Muon and AdamW
 SAVE_SECONDS, SHOW_SECONDS, CHECKPOINT = 300.0, 10.0, "checkpoint.pt"
 FIXED = ("channels", "blocks", "held_back", "seed", "clone", "dense", "core_seconds", "minutes")  # for a whole run
 WAYS = ("sampled", "greedy", "careful")
 
-BITS_OF_CODE = {code: bits for bits, code in CODE_OF_BITS.items()}
-CODE_OF_SYMBOL = {LLM_SYMBOLS[bits]: code for bits, code in CODE_OF_BITS.items()}
 
-
-# ---------------------------------------------------------------- the network
-class Conv(nn.Module):
-    """A 3x3 convolution whose weights are one matrix, outputs x inputs, as Muon needs."""
-
-    def __init__(self, inputs: int, outputs: int, gain: float = 1.0) -> None:
-        super().__init__()
-        self.shape = (outputs, inputs, 3, 3)
-        self.matrix = nn.Parameter(torch.randn(outputs, inputs * 9) * gain * (inputs * 9) ** -0.5)
-        self.bias = nn.Parameter(torch.zeros(outputs))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the convolution of `x`, [boards, inputs, 8, 8]; all planes are 0 beyond the edge, like walls."""
-        return F.conv2d(x, self.matrix.view(self.shape), self.bias, padding=1)
-
-
-class Net(nn.Module):
-    """Residual blocks over the board, read out at the player's cell, because actions depend on its surroundings."""
-
-    def __init__(self, channels: int, blocks: int) -> None:
-        super().__init__()
-        bits = torch.tensor([BITS_OF_CODE[code] for code in range(len(BITS_OF_CODE))])
-        planes = torch.stack([bits & WALL == 0, bits & TARGET > 0, bits & BOX > 0, bits & PLAYER > 0], 1).float()
-        self.planes: torch.Tensor
-        self.register_buffer("planes", planes, persistent=False)
-        self.stem = Conv(4, channels)
-        self.first = nn.ModuleList(Conv(channels, channels, 1.4) for _ in range(blocks))
-        self.second = nn.ModuleList(Conv(channels, channels, 0.1) for _ in range(blocks))
-        self.mix = nn.Linear(2 * channels, 2 * channels)
-        self.head = nn.Linear(2 * channels, len(ACTIONS) + 1)
-        nn.init.zeros_(self.head.weight)
-
-    def forward(self, codes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the logits, [boards, 4], and values, [boards], of boards, uint8[boards, 64]."""
-        board = self.planes[codes.long()].view(-1, INSIDE, INSIDE, 4).permute(0, 3, 1, 2)
-        x = self.stem(board)
-        for first, second in zip(self.first, self.second, strict=True):
-            x = x + second(F.relu(first(F.relu(x))))
-        x = F.relu(x)
-        here = (x * board[:, 3:]).sum((2, 3))
-        out = self.head(F.relu(self.mix(torch.cat([here, x.mean((2, 3))], 1)))).float()
-        return out[:, :-1], out[:, -1]
-
-    def get_output_embeddings(self) -> nn.Module:
-        """Return the layer that Muon leaves to AdamW."""
-        return self.head
-
-
-def infer(net: Net, codes: Codes) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the log-probabilities of actions and the values of boards, computed in bfloat16."""
-    device = net.head.weight.device
-    with torch.autocast(device.type, torch.bfloat16):
-        logits, values = net(torch.from_numpy(codes).to(device))
-    return logits.log_softmax(-1), values
-
-
-@torch.no_grad()
-def act(net: Net, codes: Codes) -> tuple[Ints, Floats, Floats]:
-    """Return a sampled action for each board, its log-probability, and the value."""
-    logprobs, values = infer(net, codes)
-    actions = torch.multinomial(logprobs.exp(), 1)
-    return actions[:, 0].cpu().numpy(), logprobs.gather(1, actions)[:, 0].cpu().numpy(), values.cpu().numpy()
-
-
-def _symmetries() -> tuple[Ints, Ints]:
-    """Return the source cell of each cell of the 8 symmetric boards, [8, 64], and the image of each action, [8, 4]."""
-    grid = np.arange(INSIDE * INSIDE).reshape(INSIDE, INSIDE)
-    turned = [np.rot90(flipped, turns) for flipped in (grid, grid[:, ::-1]) for turns in range(4)]
-    steps = [(-1, 0), (1, 0), (0, -1), (0, 1)]
-    becomes = [
-        [
-            steps.index(tuple(np.argwhere(t == grid[3 + r, 3 + c])[0] - np.argwhere(t == grid[3, 3])[0]))
-            for r, c in steps
-        ]
-        for t in turned
-    ]
-    return np.array([image.ravel() for image in turned]), np.array(becomes)
-
-
-CELLS_OF, ACTIONS_OF = _symmetries()
-
-
-def inside(grids: npt.NDArray[np.uint8]) -> Codes:
-    """Return the cells inside the border of 10x10 boards."""
-    return grids.reshape(-1, SIDE, SIDE)[:, 1:-1, 1:-1].reshape(-1, INSIDE * INSIDE)
-
-
-# ---------------------------------------------------------------- levels and solver, run in worker processes
-def level_of(grid: npt.NDArray[np.uint8]) -> Level:
-    """Return the state of a board as a level."""
-    codes = grid.ravel().tolist()
-    player = next(cell for cell, code in enumerate(codes) if code >= CODE_PLAYER)
-    codes[player] -= PLAYER_SHIFT
-    return Level(SIDE, SIDE, bytes(BITS_OF_CODE[code] for code in codes), player)
-
-
+# ---------------------------------------------------------------- solver and generator, run in worker processes
 def teach(levels: Sequence[Level]) -> tuple[Codes, Ints]:
     """Return the states along the solver's plans and the action in each; unsolved levels are skipped."""
     states, actions = [np.zeros(SIDE * SIDE, np.uint8)][:0], list[int]()
@@ -213,22 +110,6 @@ def invent(numbers: Sequence[int], held_back: frozenset[bytes]) -> list[Level]:
     settings = LevelSettings((SIDE, SIDE), boxes=4, max_moves=HORIZON)
     accept = lambda cells: board_hash(SIDE, SIDE, cells) not in held_back  # noqa: E731
     return [generate(settings, Stream("sokoban speedrun", number), accept) for number in numbers]
-
-
-def unplay(levels: Sequence[Level], seed: int) -> list[tuple[Level, int]]:
-    """Return starts near the end of levels: for each level one per depth of `DEPTHS`, with the pushes it needs."""
-    stream, found = Stream("sokoban speedrun", "unplay", seed), list[tuple[Level, int]]()
-    for level in levels:
-        floor = mask_of(cell for cell, bits in enumerate(level.cells) if not bits & WALL)
-        layers, _ = search_by_pulls(floor, mask_of(level.targets), SIDE, EXPANSIONS)
-        for depth in (depth for depth in DEPTHS if depth < len(layers)):
-            boxes, region = stream.choice(layers[depth])
-            cells = bytearray(bits & ~BOX for bits in level.cells)
-            for cell in cells_of(boxes):
-                cells[cell] |= BOX
-            player = nth_cell(region, stream.below(region.bit_count())).bit_length() - 1
-            found.append((Level(SIDE, SIDE, bytes(cells), player), depth))
-    return found
 
 
 def chunks(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
@@ -380,18 +261,6 @@ class Run:
         return SokobanVectorEnv(number, data=file, split="test", max_steps=HORIZON, info_keys=keys, autoreset_mode=mode)
 
 
-def read_checkpoint(file: Path, needs: Iterable[str]) -> dict[str, Any]:
-    """Return the content of a checkpoint, on the CPU. Raises `BadData` if it cannot be read or lacks one of `needs`."""
-    try:
-        # Always on the CPU: cloning makes arrays of its states, and networks and optimizers move what they load.
-        found = torch.load(file, weights_only=True, map_location="cpu")
-    except (OSError, RuntimeError, EOFError, UnpicklingError, ValueError, LookupError) as error:
-        raise BadData(f"{file} is damaged, or not a checkpoint of this script ({type(error).__name__})") from error
-    if missing := [name for name in needs if not isinstance(found, dict) or name not in found]:
-        raise BadData(f"{file} is not a checkpoint of this version of the script: it lacks {', '.join(missing)}")
-    return dict(found)
-
-
 # ---------------------------------------------------------------- cloning
 def clone(run: Run, until: float) -> None:
     """Imitate the solver until a fraction of the budget is spent, in rounds of planning and training on all plans."""
@@ -436,86 +305,6 @@ def wander(run: Run, known: Sequence[Level]) -> tuple[float, list[Level]]:
 
 
 # ---------------------------------------------------------------- PPO
-class Curriculum:
-    """Selects the next level of a board: in half of the cases from the hardest open stage, else from any open one."""
-
-    def __init__(self, pushes: Sequence[int], rng: np.random.Generator, opened: int) -> None:
-        stages, self.stage_of = np.unique(pushes, return_inverse=True)
-        self.of_stage = [np.flatnonzero(self.stage_of == stage) for stage in range(len(stages))]
-        self.rng, self.opened, self.solved = rng, min(opened, len(stages)), np.zeros(len(stages))
-
-    def draw(self, number: int) -> Ints:
-        """Return the levels of new episodes."""
-        stages = self.rng.integers(self.opened, size=number)
-        stages[self.rng.random(number) < 0.5] = self.opened - 1
-        return np.array([self.rng.choice(self.of_stage[stage]) for stage in stages], np.int64)
-
-    def note(self, tasks: Ints, solved: npt.NDArray[np.bool_]) -> None:
-        """Record outcomes; open the next stage when the hardest one is mastered."""
-        for stage, success in zip(self.stage_of[tasks], solved, strict=True):
-            self.solved[stage] += 0.005 * (success - self.solved[stage])
-        if self.opened < len(self.of_stage) and self.solved[self.opened - 1] > MASTERED:
-            self.opened += 1
-
-
-class Player:
-    """Plays many boards, each always in the same of the eight orientations."""
-
-    def __init__(self, run: Run, levels: Sequence[Level], curriculum: Curriculum) -> None:
-        self.net, self.curriculum, self.episodes, self.steps = run.net, curriculum, 0, 0
-        self.dense: bool = run.asked.dense
-        keys = ("task_key", "state_key", "success", "action_valid") if self.dense else ()
-        self.envs: Any = run.environments(levels, BOARDS, *keys)
-        if self.dense:
-            self.envs = VectorRewardFlow(self.envs, DENSE, gamma=GAMMA, graphs=GraphStore(gamma=GAMMA, max_nodes=2000))
-        self.turns, self.back = np.arange(BOARDS) % 8, np.argsort(ACTIONS_OF, axis=1)
-        self.tasks = curriculum.draw(BOARDS)
-        self.grids, _ = self.envs.reset(options={"task": self.tasks})
-
-    def see(self) -> Codes:
-        """Return the boards in the policy's orientation."""
-        return np.take_along_axis(inside(self.grids), CELLS_OF[self.turns], 1)
-
-    def play(self) -> tuple[Any, ...]:
-        """Play `STEPS` steps; return boards, actions, log-probabilities, advantages (GAE) and returns, a row a step."""
-        codes, actions = np.zeros((STEPS, BOARDS, INSIDE * INSIDE), np.uint8), np.zeros((STEPS, BOARDS), np.int64)
-        logprobs, rewards, values, ends, advantages = np.zeros((5, STEPS, BOARDS), np.float32)
-        for now in range(STEPS):
-            codes[now] = self.see()
-            actions[now], logprobs[now], values[now] = act(self.net, codes[now])
-            self.grids, given, solved, late, infos = self.envs.step(self.back[self.turns, actions[now]])
-            lost = infos["deadlock"] & ~solved
-            rewards[now] = REWARD * given + lost * REWARD * GAMMA * STEP_REWARD / (1 - GAMMA)  # endless step penalties
-            if (cut := np.flatnonzero(late & ~lost)).size:  # the time limit is not part of the state
-                rewards[now, cut] += GAMMA * act(self.net, self.see()[cut])[2]
-                if self.dense:  # shaping counts the potential as 0 at every end
-                    rewards[now, cut] += REWARD * DENSE * GAMMA * infos["potential"][cut]
-            ends[now] = over = solved | late | lost
-            if over.any():
-                self.curriculum.note(self.tasks[over], solved[over])
-                self.tasks[over] = self.curriculum.draw(int(over.sum()))
-                self.grids, _ = self.envs.reset(options={"reset_mask": over, "task": self.tasks})
-        self.steps, self.episodes = self.steps + STEPS * BOARDS, self.episodes + int(ends.sum())
-        following, advantage = act(self.net, self.see())[2], np.zeros(BOARDS, np.float32)
-        for now in reversed(range(STEPS)):
-            goes_on = GAMMA * (1 - ends[now])
-            advantage = rewards[now] + goes_on * following - values[now] + goes_on * LAMBDA * advantage
-            advantages[now], following = advantage, values[now]
-        scaled = (advantages - advantages.mean()) / (advantages.std() + 1e-6)
-        rows = (actions, logprobs, scaled, advantages + values)
-        return codes.reshape(-1, INSIDE * INSIDE), *(part.ravel() for part in rows)
-
-
-def ppo_loss(net: Net, codes: Codes, *parts: npt.NDArray[Any]) -> torch.Tensor:
-    """Return the loss of PPO on rows of `Player.play`: clipped objective, entropy bonus, squared error of the value."""
-    logprobs, values = infer(net, codes)
-    actions, old, advantages, returns = (torch.from_numpy(part).to(values.device) for part in parts)
-    ratio = (logprobs.gather(1, actions[:, None])[:, 0] - old).exp()
-    objective = torch.minimum(ratio * advantages, ratio.clamp(1 - CLIP, 1 + CLIP) * advantages)
-    entropy = -(logprobs.exp() * logprobs).sum(-1)
-    return -(objective + ENTROPY * entropy).mean() + VALUE * F.mse_loss(values, returns)
-
-
 def ppo(run: Run) -> None:
     """Train with PPO until the budget is spent. A cloned policy needs no curriculum."""
     run.begin("ppo", opened=1, start=run.share, cloned=run.part == "clone")
@@ -523,10 +312,12 @@ def ppo(run: Run) -> None:
     if not run.state["cloned"]:
         levels += chain(*run.work(unplay, [(part, seed) for seed, part in enumerate(chunks(run.train, 50))]))
     curriculum = Curriculum([pushes for _, pushes in levels], run.rng, run.state["opened"])
-    player = Player(run, [level for level, _ in levels], curriculum)
+    environments = partial(run.environments, [level for level, _ in levels])
+    player = Player(run.net, environments, curriculum, dense=run.asked.dense)
     while run.share < 1:
         played = player.play()
-        for rows in np.array_split(run.rng.permutation(STEPS * BOARDS), max(1, STEPS * BOARDS // MINIBATCH)):
+        number = len(played[0])
+        for rows in np.array_split(run.rng.permutation(number), max(1, number // MINIBATCH)):
             done = (run.share - run.state["start"]) / (1 - run.state["start"])
             run.step(ppo_loss(run.net, *(part[rows] for part in played)), done, PPO_STEP)
         run.state["opened"] = opened = curriculum.opened
@@ -538,45 +329,6 @@ def ppo(run: Run) -> None:
 
 
 # ---------------------------------------------------------------- evaluation
-class NetworkPolicy:
-    """The trained network as a policy of the package, which parses the board from the text.
-
-    Args:
-        net: the network.
-        way: `"sampled"`, `"greedy"`, or `"careful"`, which averages over the eight orientations, and in a state visited
-            before in the episode avoids actions tried there if possible.
-    """
-
-    def __init__(self, net: Net, way: str) -> None:
-        self.name, self._net, self._way = f"speedrun-{way}", net, way
-
-    @torch.no_grad()
-    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        """Return the actions."""
-        grids = [
-            [CODE_OF_SYMBOL[symbol] for symbol in policy_input.observation if not symbol.isspace()]
-            for policy_input in inputs
-        ]
-        codes = inside(np.array(grids, np.uint8))
-        if self._way == "careful":
-            turned = [infer(self._net, codes[:, cells])[0].cpu().numpy() for cells in CELLS_OF]
-            odds = np.mean([logprobs[:, to] for logprobs, to in zip(turned, ACTIONS_OF, strict=True)], axis=0)
-        else:
-            odds = infer(self._net, codes)[0].cpu().numpy()
-        return [
-            PolicyOutput(ACTIONS[self._choice(policy_input, np.exp(row))])
-            for policy_input, row in zip(inputs, odds, strict=True)
-        ]
-
-    def _choice(self, policy_input: PolicyInput, odds: Floats) -> int:
-        if self._way == "sampled":
-            return min(int((odds.cumsum() < policy_input.rng.uniform()).sum()), len(ACTIONS) - 1)
-        here, tried = policy_input.info["state_key"], set[str]()
-        if self._way == "careful":
-            tried = {turn.action for turn in policy_input.episode.turns if turn.state_key == here}
-        return int(np.argmax(odds - np.array([word in tried for word in ACTIONS])))
-
-
 def careful() -> NetworkPolicy:
     """Return the policy of the checkpoint in the environment variable `SPEEDRUN_CHECKPOINT`.
 
@@ -685,11 +437,8 @@ def train_and_evaluate(asked: argparse.Namespace, pool: ProcessPoolExecutor) -> 
         return 128 + run.stopping
     pool.shutdown()
     about = {name: value for name, value in vars(asked).items() if name not in ("levels", "out", "resume")}
-    about |= {
-        "date": f"{date.today()}",
-        "spent": round(run.spent),
-        "wall_minutes": round((time.time() - run.begun) / 60),
-    }
+    minutes = round((time.time() - run.begun) / 60)
+    about |= {"date": f"{date.today()}", "spent": round(run.spent), "wall_minutes": minutes}
     about["parameters"] = sum(parameter.numel() for parameter in run.net.parameters())
     with (run.out / "results.jsonl").open("a", encoding="ascii") as file:
         file.write(json.dumps({**about, **evaluate_held_back(run)}) + "\n")

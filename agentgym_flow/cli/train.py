@@ -213,7 +213,7 @@ class Train:
         # Before the imports below, which take seconds.
         credit_function(self.algorithm)
         check_names(self.context.args, [name for option in self.context.command.params for name in option.opts])
-        from agentgym_flow.training import recipe
+        from agentgym_flow.training.command import run_command
         from agentgym_flow.training.config_file import parse_configs
         from agentgym_flow.training.models import quiet
 
@@ -225,13 +225,13 @@ class Train:
             _show_cost(settings)
             return
         if self.dataflow is None:
-            raise typer.Exit(recipe.run_command(parse_configs(settings), stdout()))
+            raise typer.Exit(run_command(parse_configs(settings), stdout()))
         from agentgym_flow.dataflow.config import FlowConfig
         from agentgym_flow.dataflow.run import train as train_with_workers
 
         flow = FlowConfig.read(self.dataflow)
         raise typer.Exit(
-            recipe.run_command(
+            run_command(
                 parse_configs(settings),
                 stdout(),
                 lambda configs, console: train_with_workers(configs, flow, self.engine, self.policy, console),

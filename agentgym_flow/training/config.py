@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from importlib.util import find_spec
@@ -23,7 +23,7 @@ from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption
 from agentgym_flow.prompts import CONVERSATION, LAYOUTS, TURN
 from agentgym_flow.rewards.credit import CREDIT, OFFICIAL_READS, credit_function, settings_of
 from agentgym_flow.rewards.credit.comparison import Advantages, check_penalty
-from agentgym_flow.rewards.structure import WORKFLOW, StructureScore
+from agentgym_flow.rewards.structure import StructureScore
 from agentgym_flow.training.conversation import checked_date
 from agentgym_flow.training.main_settings import NOT_USED
 from agentgym_flow.training.off_policy import Bounds
@@ -434,40 +434,3 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
 
 
 Configs = tuple[RunConfig, WarmStartConfig, AgentConfig]
-
-
-# ---------------------------------------------------------------- the machine, the source of groups and the environment
-def check_device(args: AgentConfig) -> None:
-    """Raise `BadSetting` if the settings request a precision for GPUs and there is no GPU."""
-    if torch.accelerator.is_available() or not args.wants_gpu:
-        return
-    reason = "it was built without CUDA: install a build with CUDA"
-    if torch.version.cuda is not None or torch.version.hip is not None:
-        reason = "look at nvidia-smi, the driver and CUDA_VISIBLE_DEVICES"
-    name, otherwise = ("fp16", "leave it out") if args.fp16 else ("bf16", "set use_cpu=true to use it on the CPU")
-    raise BadSetting(f"{name} needs a GPU, and PyTorch {torch.__version__} finds none ({reason}), or {otherwise}")
-
-
-def check_source(args: AgentConfig) -> None:
-    """Raise `BadSetting` for settings that only the trainer's own rollout reads."""
-    for name in ("replay_share", "dynamic_sampling", "fork_share"):
-        given = getattr(args, name)
-        if given:
-            raise BadSetting(
-                f"{name} is for the trainer's own rollout, and another source of groups is given: leave it out"
-            )
-
-
-def check_environment(args: AgentConfig, info: Collection[str]) -> None:
-    """Raise `UnknownOption` or `BadSetting` if the settings need keys that are not among those of `info`."""
-    if args.stop_when is not None and args.stop_when not in info:
-        raise UnknownOption.among(args.stop_when, sorted(info), "stop_when names a key of info.")
-    if args.structure_score is not None and WORKFLOW not in info:
-        raise BadSetting(
-            f"reward {args.reward} needs info[{WORKFLOW!r}], which this environment lacks: set it to native"
-        )
-    for key in args.info_keys:
-        if key not in info:
-            raise BadSetting(
-                f"reward and credit read info[{key!r}], which this environment lacks: leave out reproduce_official"
-            )

@@ -17,9 +17,10 @@ from agentgym_flow.generation import has_adapter
 from agentgym_flow.generation.transformers_generator import ROWS, TransformersGenerator
 from agentgym_flow.leaderboard.submission import ABOUT, Submission
 from agentgym_flow.prompts import TURN, PromptTemplate, TextTemplate, template_for
+from agentgym_flow.training.compatibility import check_vocabulary
 from agentgym_flow.training.conversation import NONE, checked_date, is_plain, reads_clock, write_date
 from agentgym_flow.training.models import is_language_model, load_model, quiet
-from agentgym_flow.training.policy import ModelPolicy, check_vocabulary, pad_token
+from agentgym_flow.training.policy import ModelPolicy, pad_token
 from agentgym_flow.training.run_config import DTYPES, mapping
 from agentgym_flow.training.run_folder import CONFIG
 from agentgym_flow.training.tiny import known_words

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
-from agentgym_flow.core import Stream, TextEnv
-from agentgym_flow.episodes import EpisodeRecorder
 from agentgym_flow.errors import BadSetting, ContextFull, UnknownOption
 from agentgym_flow.generation import (
     SEEDS,
@@ -346,49 +344,6 @@ def check_context(context: int, prompt: int, completion: int, layout: str) -> No
         shorter = "layout turn, a lower max_steps or max_completion_length, a shorter prompt template"
     advice = f"use {shorter} or a model with a longer context (vLLM may be started with less than the model's)"
     check_fits(prompt, completion, context, "the model's", advice)
-
-
-def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise `BadSetting` if the tokenizer has tokens that the model does not have."""
-    known = model.config.get_text_config().vocab_size
-    if len(tokenizer) > known:
-        raise BadSetting(
-            f"the tokenizer has {len(tokenizer)} tokens and the model only {known}: set model to a folder whose "
-            "tokenizer and weights belong together"
-        )
-
-
-def first_turn(env: TextEnv) -> PolicyInput:
-    """Reset an environment; return what a policy sees of its first turn."""
-    recorder = EpisodeRecorder(env)
-    episode = recorder.reset(seed=0)
-    return PolicyInput(env, recorder.observation, recorder.info, episode, Stream("first prompt"))
-
-
-def check_answers(
-    tokenizer: PreTrainedTokenizerBase, template: PromptTemplate, policy_input: PolicyInput, max_new_tokens: int
-) -> None:
-    """Check that the answer for every admissible action of a turn can be sampled and parsed.
-
-    Raises `BadSetting` naming the first answer that changes when it is tokenised and decoded, as one with unknown words
-    does, or needs more than `max_new_tokens` tokens, or if no action has an answer.
-    """
-    asked = [template.format_action(action, policy_input) for action in policy_input.info["admissible_actions"]]
-    answers = list(dict.fromkeys(answer for answer in asked if answer is not None))
-    if asked and not answers:
-        raise BadSetting(f"template {template.name!r} cannot express any action here: use another prompt template")
-    for answer in answers:
-        ids = tokenizer(answer, add_special_tokens=False).input_ids
-        if answer_text(tokenizer, ids).strip() != answer:
-            raise BadSetting(
-                f"the tokenizer, of {len(tokenizer)} tokens, cannot express the answer {answer!r}: set model to one "
-                "whose tokenizer has these words, or choose another prompt template"
-            )
-        if len(ids) > max_new_tokens:
-            raise BadSetting(
-                f"the answer {answer!r} is {len(ids)} tokens long: set max_completion_length to at least that "
-                f"(it is {max_new_tokens})"
-            )
 
 
 # ---------------------------------------------------------------- generators

@@ -8,9 +8,8 @@ run folder; the others wait for it at each step, for as long as it takes.
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -19,18 +18,17 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from transformers.integrations import is_deepspeed_zero3_enabled
 
-from agentgym_flow._util.signals import exit_status, sigterm_raises
-from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, OtherProcessFailed
-from agentgym_flow.play import LiveProgress, console_here
+from agentgym_flow._util.signals import sigterm_raises
+from agentgym_flow.errors import BadData
+from agentgym_flow.play import LiveProgress
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.report.traces import group_to_show
 from agentgym_flow.training.callbacks import MetricsFile, StopAfterBatch, TrainingProgress, Validation
-from agentgym_flow.training.config import AgentConfig, Configs
-from agentgym_flow.training.config_file import check_config, parse_configs, recorded_date, write_config
+from agentgym_flow.training.config import Configs
+from agentgym_flow.training.config_file import check_config, recorded_date, write_config
 from agentgym_flow.training.group_source import stop_on
 from agentgym_flow.training.model_evaluation import ModelEvaluation, ModelEvaluator, problems
 from agentgym_flow.training.models import (
@@ -38,21 +36,17 @@ from agentgym_flow.training.models import (
     load_model,
     load_weights,
     loaded_whole,
-    quiet,
     save_model,
     with_lora,
 )
 from agentgym_flow.training.policy import make_generator
-from agentgym_flow.training.processes import Processes, leave, naming_lost_process
+from agentgym_flow.training.processes import Processes, naming_lost_process
 from agentgym_flow.training.results import Results, all_settings, describe_run, write_results
 from agentgym_flow.training.run_config import LAST_RUN, template_of
 from agentgym_flow.training.run_folder import (
     CONFIG,
-    MANIFEST,
     RunFolder,
     Trained,
-    checkpoints,
-    is_finished,
     last_intact,
     last_run,
     progress_of,
@@ -64,7 +58,6 @@ from agentgym_flow.training.tiny import TINY
 from agentgym_flow.training.trainer import AgentTrainer
 from agentgym_flow.training.warm_start import (
     WarmStart,
-    fit_demonstrations,
     record_warm_start,
     restore_warm_start,
     warm_start,
@@ -370,11 +363,11 @@ def _open_folder(configs: Configs) -> tuple[RunFolder, str | None]:
     if run.resume is None:
         _ = agent.credit_function  # an unknown one is refused before the folder is made
         return RunFolder(agent.output_dir), agent.date
-    path = _run_to_resume(configs)  # sets the date
+    path = run_to_resume(configs)  # sets the date
     return RunFolder(path, resume=True), agent.date
 
 
-def _run_to_resume(configs: Configs) -> Path:
+def run_to_resume(configs: Configs) -> Path:
     """Return the folder of the run to resume, and take over its date.
 
     Raises `BadSetting` if there is none, or if it has other settings.
@@ -401,63 +394,6 @@ def train(configs: Configs, console: Console) -> Results:
         # 4. Evaluation on the same test tasks after training, and verification of all logs.
         recipe.evaluate("after")
         return recipe.finish()
-
-
-def run_command(configs: Configs, console: Console, run: Callable[[Configs, Console], Results | None] = train) -> int:
-    """Run `run` as a command. Return its exit status: 0, 1 if a log has problems, 130 or 143 after a signal.
-
-    A finished run that is resumed has status 0. Raises what `run` raises.
-    """
-    console.quiet = console.quiet or os.environ.get("RANK", "0") != "0"  # several processes of a launcher
-    if lowered := fit_demonstrations(configs[0], configs[1]):
-        console.print(lowered, style="yellow", soft_wrap=True, markup=False)
-    if configs[0].resume is not None and is_finished(path := _run_to_resume(configs)):
-        console.print(f"The run in {path} is finished: there is nothing to resume.", soft_wrap=True, markup=False)
-        return leave(0)
-    try:
-        results = run(configs, console)
-    except KeyboardInterrupt as interrupt:
-        console.print(interrupted(Path(configs[2].output_dir)), soft_wrap=True, markup=False)
-        return leave(exit_status(interrupt))
-    return leave(1 if results is not None and results.problems else 0)
-
-
-def interrupted(folder: Path) -> str:
-    """Return what is saved of an interrupted run, and how to resume it."""
-    steps = [path.name for path in checkpoints(folder)]
-    if (folder / "checkpoint" / MANIFEST).exists():
-        saved = "The trained policy is saved; only the evaluation that was interrupted is played again."
-    elif steps:
-        saved = f"Training is saved up to {steps[-1]}."
-    elif (folder / "warm_start" / MANIFEST).exists():
-        saved = "The cloned policy is saved; what followed is done again."
-    else:
-        saved = "Nothing is saved yet, so a resumed run starts with cloning."
-    how = "the same command and --resume true"
-    if "MAKELEVEL" in os.environ:  # set by make for the programs that it starts
-        how = 'make quickstart ARGS="--resume true" (and the other ARGS of this run)'
-    return f"Interrupted. {saved} Resume with {how}."
-
-
-def command(settings: type[AgentConfig], arguments: Sequence[str] | None = None) -> int:
-    """Run a baseline from the command line and return its exit status: as `run_command`, and 1 after an error.
-
-    Args:
-        settings: the baseline's configuration, with its paper's constants as defaults.
-        arguments: the command line; None: `sys.argv`.
-    """
-    console = console_here()
-    quiet()
-    try:
-        configs = parse_configs(arguments, settings)
-        chosen = configs[2].credit
-        if chosen != settings.credit:
-            raise BadSetting(f"this baseline is {settings.credit}, not {chosen}: use agentgym-flow train {chosen}")
-        return run_command(configs, console)
-    except (AgentGymFlowError, OSError) as error:
-        console.quiet = isinstance(error, OtherProcessFailed)  # that process prints the reason
-        console.print(f"[red]{type(error).__name__}[/red]: {escape(str(error))}", highlight=False, soft_wrap=True)
-        return leave(1)
 
 
 def _show(folder: RunFolder, results: Results, console: Console) -> None:

@@ -34,7 +34,15 @@ from agentgym_flow.prompts import TURN, PromptTemplate, valid_turns
 from agentgym_flow.rewards.credit import WEIGHTS
 from agentgym_flow.rewards.credit.comparison import Advantages, penalise_invalid
 from agentgym_flow.training._trl import UpdateClock
-from agentgym_flow.training.config import AgentConfig, check_device, check_environment, check_source
+from agentgym_flow.training.compatibility import (
+    check_answers,
+    check_device,
+    check_environment,
+    check_source,
+    check_vocabulary,
+    first_turn,
+)
+from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.config_file import lasting_defaults, lasting_settings
 from agentgym_flow.training.conversation import checked_date, reads_clock, write_date, write_settings
 from agentgym_flow.training.diagnostics import WeightWatch, credit_metrics
@@ -44,14 +52,7 @@ from agentgym_flow.training.minibatch import MinibatchTrainer
 from agentgym_flow.training.off_policy import Mismatch, corrected, staleness
 from agentgym_flow.training.optim import linear_decay, muon_of
 from agentgym_flow.training.outcomes import TrainingOutcomes, outcome_metrics, without_lost
-from agentgym_flow.training.policy import (
-    check_answers,
-    check_vocabulary,
-    first_turn,
-    model_policy,
-    pad_token,
-    transformers_generator,
-)
+from agentgym_flow.training.policy import model_policy, pad_token, transformers_generator
 from agentgym_flow.training.processes import UPDATE, Processes, out_of_memory
 from agentgym_flow.training.reference import Reference
 from agentgym_flow.training.rows import (

@@ -17,6 +17,7 @@ from accelerate import PartialState
 
 from agentgym_flow.errors import TrainingFailed
 from agentgym_flow.training import group_source, model_evaluation, recipe
+from agentgym_flow.training.command import command
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.trainer import AgentTrainer
 
@@ -66,7 +67,7 @@ def main() -> int:
     model_evaluation.play_split = play_split  # type: ignore[attr-defined]
     recipe.warm_start = warm_start  # type: ignore[attr-defined]
     AgentTrainer.make_batch = batch  # type: ignore[method-assign]
-    return recipe.command(AgentConfig, sys.argv[2:])
+    return command(AgentConfig, sys.argv[2:])
 
 
 if __name__ == "__main__":

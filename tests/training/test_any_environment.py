@@ -26,9 +26,9 @@ from agentgym_flow.policies import make_policy
 from agentgym_flow.prompts import FIXED, WordTemplate
 from agentgym_flow.prompts.words import MOST_WORDS
 from agentgym_flow.training import run_config
+from agentgym_flow.training.command import run_command
 from agentgym_flow.training.config_file import packaged_config, parse_configs
 from agentgym_flow.training.models import load_model
-from agentgym_flow.training.recipe import run_command
 from agentgym_flow.training.run_config import template_of
 from agentgym_flow.training.tiny import CONTEXT, UNKNOWN, collect_vocabulary
 from agentgym_flow.training.warm_start import check_demonstrations, fit_demonstrations

@@ -24,7 +24,8 @@ from agentgym_flow.generation.transformers_generator import TransformersGenerato
 from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.prompts import PromptTemplate, TextTemplate
-from agentgym_flow.training.policy import AsyncModelPolicy, ModelPolicy, check_answers
+from agentgym_flow.training.compatibility import check_answers
+from agentgym_flow.training.policy import AsyncModelPolicy, ModelPolicy
 from agentgym_flow.training.tiny import word_tokenizer
 
 MakeEnv = Callable[[], TextEnv]

@@ -28,11 +28,12 @@ from agentgym_flow.play import EnvPool, EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, make_policy
 from agentgym_flow.prompts import template_for
 from agentgym_flow.training import conversation
+from agentgym_flow.training.compatibility import check_answers
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.conversation import checked_date, reads_clock, without_settings, write_date, write_settings
 from agentgym_flow.training.models import load_model, save_model
-from agentgym_flow.training.policy import ModelPolicy, check_answers
+from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.recipe import open_run
 from agentgym_flow.training.trainer import AgentTrainer
 from tests.training.test_chat_templates import SHIPPED, byte_tokenizer

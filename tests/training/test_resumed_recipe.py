@@ -26,6 +26,7 @@ from agentgym_flow.errors import BadSetting
 from agentgym_flow.play import progress
 from agentgym_flow.training import recipe
 from agentgym_flow.training.callbacks import MetricsFile
+from agentgym_flow.training.command import interrupted
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.model_evaluation import ModelEvaluator
 from agentgym_flow.training.run_folder import checkpoints, last_run
@@ -254,11 +255,11 @@ def test_an_interrupted_command_says_what_is_saved(tmp_path: Path, monkeypatch: 
         if file:
             (tmp_path / file).parent.mkdir()
             (tmp_path / file).touch()
-        said = recipe.interrupted(tmp_path)
+        said = interrupted(tmp_path)
         assert sentence in said
         assert said.endswith("Resume with the same command and --resume true.")
     monkeypatch.setenv("MAKELEVEL", "1")
-    assert 'make quickstart ARGS="--resume true"' in recipe.interrupted(tmp_path)
+    assert 'make quickstart ARGS="--resume true"' in interrupted(tmp_path)
 
 
 def test_a_run_is_resumed_with_its_own_settings_only(whole: Path, tmp_path: Path) -> None:

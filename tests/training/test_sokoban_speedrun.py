@@ -18,11 +18,13 @@ pytest.importorskip("trl", reason="training needs the extra train")
 import torch
 
 from agentgym_flow.envs.sokoban.game import Board
-from agentgym_flow.envs.sokoban.level import cell_codes
+from agentgym_flow.envs.sokoban.level import ACTIONS, cell_codes
+from agentgym_flow.envs.sokoban.official import read_levels, write_levels
 from agentgym_flow.envs.sokoban.solver import solve
 from agentgym_flow.envs.sokoban.tasks import board_hash
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.replay import verify_log
+from baselines import sokoban_network, sokoban_ppo
 from baselines import sokoban_speedrun as speedrun
 
 LEVELS = Path(os.environ.get("AGENTGYM_FLOW_TEST_DATA", "nowhere")) / "boxoban" / "unfiltered-valid.txt"
@@ -34,16 +36,11 @@ needs_levels = pytest.mark.skipif(
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Little of everything, and a line after every update."""
-    for name, value in {
-        "LEVELS_ASKED": 10,
-        "STATES_ASKED": 4,
-        "BATCH": 32,
-        "BOARDS": 16,
-        "STEPS": 4,
-        "HORIZON": 20,
-    }.items():
+    sizes = {"LEVELS_ASKED": 10, "STATES_ASKED": 4, "BATCH": 32, "HORIZON": 20, "SHOW_SECONDS": 0.0}
+    for name, value in sizes.items():
         monkeypatch.setattr(speedrun, name, value)
-    monkeypatch.setattr(speedrun, "SHOW_SECONDS", 0.0)
+    monkeypatch.setattr(sokoban_ppo, "BOARDS", 16)
+    monkeypatch.setattr(sokoban_ppo, "STEPS", 4)
 
 
 def settings(out: Path, *more: str) -> list[str]:
@@ -73,7 +70,7 @@ def test_a_stopped_run_goes_on_and_can_be_played_and_evaluated(
     assert before["part"] == "clone"
     assert 0 < before["spent"] < 4
 
-    speedrun.write_levels(tmp_path / "others.txt", speedrun.read_levels(LEVELS)[1:])
+    write_levels(tmp_path / "others.txt", read_levels(LEVELS)[1:])
     for other, begun in (
         (["--held_back", "5"], "held_back=4"),  # what it would evaluate on, it has trained on
         (["--seed", "3"], "seed=0"),
@@ -228,24 +225,24 @@ class AnyLevel:
 
 def test_dense_returns_include_the_potential_at_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shaping subtracts the potential of the last state at every end, but a time limit is no end of the task."""
-    monkeypatch.setattr(speedrun, "BOARDS", 2)
-    monkeypatch.setattr(speedrun, "STEPS", 1)
+    monkeypatch.setattr(sokoban_ppo, "BOARDS", 2)
+    monkeypatch.setattr(sokoban_ppo, "STEPS", 1)
     returns = []
     for dense in (False, True):
-        player = object.__new__(speedrun.Player)
+        player = object.__new__(sokoban_ppo.Player)
         torch.manual_seed(0)
         player.net, player.envs, player.curriculum, player.dense = (
-            speedrun.Net(8, 1),
+            sokoban_network.Net(8, 1),
             EndlessBoards(),
             AnyLevel(),
             dense,
         )
-        player.turns, player.back = np.zeros(2, np.int64), np.argsort(speedrun.ACTIONS_OF, axis=1)
+        player.turns, player.back = np.zeros(2, np.int64), np.argsort(sokoban_network.ACTIONS_OF, axis=1)
         player.tasks, player.steps, player.episodes = np.zeros(2, np.int64), 0, 0
         player.grids = np.ones((2, 100), np.uint8)
         returns.append(player.play()[-1])
     np.testing.assert_allclose(
-        returns[1] - returns[0], speedrun.REWARD * speedrun.DENSE * speedrun.GAMMA * 0.5, rtol=1e-5
+        returns[1] - returns[0], sokoban_ppo.REWARD * sokoban_ppo.DENSE * sokoban_ppo.GAMMA * 0.5, rtol=1e-5
     )
 
 
@@ -267,26 +264,26 @@ def test_a_turned_board_with_a_turned_action_is_the_turned_next_board() -> None:
     board = Board(level)
     step = [-10, 10, -1, 1]
     for word in solve(level) or ():
-        action = speedrun.ACTIONS.index(word)
-        before = speedrun.inside(cell_codes(board.cells, board.player))
+        action = ACTIONS.index(word)
+        before = sokoban_network.inside(cell_codes(board.cells, board.player))
         board.move(action)
-        after = speedrun.inside(cell_codes(board.cells, board.player))
-        for cells, becomes in zip(speedrun.CELLS_OF, speedrun.ACTIONS_OF, strict=True):
+        after = sokoban_network.inside(cell_codes(board.cells, board.player))
+        for cells, becomes in zip(sokoban_network.CELLS_OF, sokoban_network.ACTIONS_OF, strict=True):
             turned = np.zeros((10, 10), np.uint8)
             turned[1:-1, 1:-1] = before[:, cells].reshape(8, 8)
-            start = speedrun.level_of(turned)
+            start = sokoban_network.level_of(turned)
             again = Board(start)
             again.move(becomes[action])
             assert again.player == start.player + step[becomes[action]]
-            assert (speedrun.inside(cell_codes(again.cells, again.player)) == after[:, cells]).all()
+            assert (sokoban_network.inside(cell_codes(again.cells, again.player)) == after[:, cells]).all()
 
 
 def test_starts_near_the_end_need_as_many_pushes_as_they_say() -> None:
     levels = speedrun.invent([2], frozenset())
-    for level, pushes in speedrun.unplay(levels, 0)[:6]:
+    for level, pushes in sokoban_ppo.unplay(levels, 0)[:6]:
         board, pushed = Board(level), 0
         for word in solve(level) or ():
-            board.move(speedrun.ACTIONS.index(word))
+            board.move(ACTIONS.index(word))
             pushed += board.pushed_to >= 0
         assert board.solved
         assert pushed == pushes

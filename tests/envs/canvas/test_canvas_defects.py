@@ -310,8 +310,7 @@ def test_row_14_no_path_of_an_interpreter_and_no_kill_by_name(root: Path) -> Non
 
 def test_row_18_modules_are_short_and_swallow_no_errors(root: Path) -> None:
     for file, source in sources(root).items():
-        longest = 37_500 if file.name == "sokoban_speedrun.py" else 30_000  # a speedrun is one file by its rules
-        assert len(source) < longest, f"{file} has {len(source)} characters"
+        assert len(source) < 30_000, f"{file} has {len(source)} characters"
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.ExceptHandler):
                 assert node.type is not None, f"{file}, line {node.lineno}: an except without a class"
