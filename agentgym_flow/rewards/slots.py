@@ -66,10 +66,11 @@ class SlotRewards(VectorWrapper[Any, Any, Any, Any, Any], Generic[Follower]):
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all slots, or those of `options["reset_mask"]`."""
-        # Read before the reset, because Gymnasium removes it from the dictionary.
         chosen = None if options is None else options.get("reset_mask")
         started = np.ones(self.num_envs, np.bool_) if chosen is None else np.array(chosen, np.bool_)
-        observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
+        # A copy, because Gymnasium removes the mask, which the wrappers around this one read after the reset.
+        copied = None if options is None else dict(options)
+        observations, infos = self.env.reset(seed=seed, options=copied)  # type: ignore[arg-type]
         added = _Arrays(self.num_envs, self._added)
         for slot, observation in self._observations(observations):
             if started[slot]:

@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 import agentgym_flow  # noqa: F401  (registers the environments)
 from agentgym_flow.errors import BadSetting
@@ -100,6 +101,21 @@ def test_the_twin_equals_single_wrappers_on_text_environments(mode, vector):
     twin.close()
     singles.close()
     assert ours.to_dict() == theirs.to_dict()
+
+
+def test_wrappers_around_it_see_the_mask_of_a_reset():
+    """Gymnasium's vector environments remove the mask from the options; its statistics then start anew in all slots."""
+    lengths = 3, 5
+    makers = [partial(gym.make, "agentgym_flow/Sokoban-v0", max_steps=steps) for steps in lengths]
+    inner = VectorRewardFlow(SyncVectorEnv(makers, autoreset_mode=AutoresetMode.DISABLED))
+    envs, found = RecordEpisodeStatistics(inner), []
+    envs.reset(seed=0)
+    for _ in range(15):
+        _, _, terminations, truncations, infos = envs.step(("nonsense", "nonsense"))
+        if (over := terminations | truncations).any():
+            found += infos["episode"]["l"][over].tolist()
+            envs.reset(options={"reset_mask": over})
+    assert sorted(found) == [3] * 5 + [5] * 3
 
 
 def test_a_slot_learns_from_another_slots_success():
