@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
+from itertools import accumulate, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -40,13 +41,12 @@ class GroupGradients:
         self.policy = policy
         self._weights = [weight for weight in policy.model.parameters() if weight.requires_grad]
         self._shares = can_share(policy.model)
-        ends = np.cumsum([weight.numel() for weight in self._weights])
+        ends = [0, *accumulate(weight.numel() for weight in self._weights)]
         self._kept: list[torch.Tensor] | None = None  # of each weight
         if ends[-1] > COORDINATES:
             drawn = np.random.default_rng(0).choice(ends[-1], COORDINATES, replace=False, shuffle=False)
-            parts = np.split(np.sort(drawn), np.searchsorted(np.sort(drawn), ends[:-1]))
-            starts = [0, *ends[:-1]]
-            self._kept = [torch.from_numpy(part - start) for part, start in zip(parts, starts, strict=True)]
+            parts = (drawn[(first <= drawn) & (drawn < end)] - first for first, end in pairwise(ends))
+            self._kept = [*map(torch.from_numpy, parts)]
 
     @classmethod
     def of(cls, policy: Policy) -> GroupGradients | None:
@@ -93,7 +93,7 @@ class GroupGradients:
         keys = sorted(distinct)  # equal beginnings are together
         weights = torch.tensor([coefficients[key] for key in keys]).T
         passes = [*_passes([distinct[key] for key in keys])]
-        parts = zip(passes, weights.split([len(part) for part in passes], dim=1), strict=True)
+        parts = zip(passes, weights.split([len(part) for part in passes], dim=1), strict=True)  # type: ignore[no-untyped-call]
         found = reduce(torch.add, (self._gradients(self._logprobs(part), of) for part, of in parts))
         return [*found.numpy()]
 
