@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,8 +18,9 @@ from agentgym_flow.cli.options import Commands, EnvArgs, EnvName, Force, PolicyA
 from agentgym_flow.cli.player import guarded_policy, policy_settings
 from agentgym_flow.core import text_env_class
 from agentgym_flow.envs import text_arguments
+from agentgym_flow.episodes import Group
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.play import EpisodeSpec, Play, rollout_groups
+from agentgym_flow.play import EpisodeSpec, LiveProgress, Play, rollout_groups
 from agentgym_flow.play.forks import Fork, ForkCost, ForkedGroup, discordance, forked_groups, measure
 
 app = Commands(help="Measure credit: which estimator agrees with the true advantages?", no_args_is_help=True)
@@ -94,18 +97,20 @@ class AuditCommand:
         about = policy_settings(self.policy, self.policy_arg, num_envs=self.num_envs)
         player = guarded_policy(self.policy, env_id, **about)
         kwargs = text_arguments.env_settings(env_id, self.env_arg)
-        measured = self._measured(Play(player, env_id, self.split, seed=self.seed, env_kwargs=kwargs))
-        played = measured.played
-        gradients = _gradients(self.policy, player)
-        result = audit(
-            [one.group for one in played],
-            [one.advantages(slice(FEW, None)) for one in played],
-            ([one.advantages(slice(half, None, 2)) for one in played] for half in (0, 1)),
-            credit,
-            precise=measured.precise,
-            gradients=gradients,
-            others={f"{FEW} continuations": [one.advantages(slice(FEW)) for one in played]},
-        )
+        play = Play(player, env_id, self.split, seed=self.seed, env_kwargs=kwargs)
+        with live_progress("pilot attempts, at most") as progress:
+            measured = self._measured(play, progress)
+            played = measured.played
+            gradients = _gradients(self.policy, player)
+            result = audit(
+                [one.group for one in played],
+                [one.advantages(slice(FEW, None)) for one in played],
+                ([one.advantages(slice(half, None, 2)) for one in played] for half in (0, 1)),
+                credit,
+                precise=measured.precise,
+                gradients=gradients and _counted(gradients, len(played), progress),
+                others={f"{FEW} continuations": [one.advantages(slice(FEW)) for one in played]},
+            )
         facts = {
             "environment": env_id,
             "environment_arguments": kwargs,
@@ -133,28 +138,35 @@ class AuditCommand:
             if files:
                 note(f"written: {files[0]}, {files[1]}")
 
-    def _measured(self, play: Play) -> _Measured:
+    def _measured(self, play: Play, progress: LiveProgress) -> _Measured:
         """Play the groups, and measure the states of their turns."""
-        with live_progress("continuations") as progress:
-            tasks = self._tasks(play)
-            played = forked_groups(
-                play.policy, play.maker(), tasks, self.attempts, groups=self.groups, num_envs=self.num_envs
-            )
-            precise, forks = self._precise(played)
-            every = [fork for one in played for of_episode in one.forks for fork in of_episode]
-            cost = measure(
-                play.policy,
-                every,
-                least=self.least,
-                precise=forks,
-                half_width=self.half_width,
-                seed=self.seed,
-                num_envs=self.num_envs,
-                on_progress=lambda done, total: progress.update(done, what=f"{total:,} continuations", total=total),
-            )
+        tasks = self._tasks(play, progress)
+        total = len(tasks) * self.groups * self.attempts
+        ended = count(1)
+        played = forked_groups(
+            play.policy,
+            play.maker(),
+            tasks,
+            self.attempts,
+            groups=self.groups,
+            num_envs=self.num_envs,
+            on_episode=lambda episode: progress.update(next(ended), what="attempts", total=total),
+        )
+        precise, forks = self._precise(played)
+        every = [fork for one in played for of_episode in one.forks for fork in of_episode]
+        cost = measure(
+            play.policy,
+            every,
+            least=self.least,
+            precise=forks,
+            half_width=self.half_width,
+            seed=self.seed,
+            num_envs=self.num_envs,
+            on_progress=lambda done, total: progress.update(done, what=f"{total:,} continuations", total=total),
+        )
         return _Measured([task.task for task in tasks], played, precise, forks, len(set(every)), cost)
 
-    def _tasks(self, play: Play) -> list[EpisodeSpec]:
+    def _tasks(self, play: Play, progress: LiveProgress) -> list[EpisodeSpec]:
         """Return the tasks to audit. Raises `BadSetting` if none is left, or too few have both outcomes."""
         env = play.maker()()
         candidates = env.drawn_tasks[self.skip : self.skip + PILOTS * self.tasks]
@@ -165,10 +177,18 @@ class AuditCommand:
         if self.all_tasks:
             return drawn[: self.tasks]
         found: list[EpisodeSpec] = []
+        ended, at_most = count(1), len(drawn) * self.attempts
         for first in range(0, len(drawn), self.tasks):
             # These attempts have other numbers than those of the audit, so choosing by their outcomes is fair.
             some = [EpisodeSpec(one.seed, one.task, 1 << 20) for one in drawn[first : first + self.tasks]]
-            pilots = rollout_groups(play.policy, play.maker(), some, self.attempts, num_envs=self.num_envs)
+            pilots = rollout_groups(
+                play.policy,
+                play.maker(),
+                some,
+                self.attempts,
+                num_envs=self.num_envs,
+                on_episode=lambda episode: progress.update(next(ended), total=at_most),
+            )
             mixed = [0 < sum(episode.success for episode in group) < len(group) for group in pilots]
             found += [one for one, both in zip(drawn[first : first + self.tasks], mixed, strict=True) if both]
             if len(found) >= self.tasks:
@@ -242,6 +262,18 @@ def _gradients(description: str, player: Any) -> Any:
     from agentgym_flow.training.gradients import GroupGradients
 
     return GroupGradients.of(player.policy)
+
+
+def _counted(gradients: Any, total: int, progress: LiveProgress) -> Any:
+    """Return the same function of gradients, which tells the progress how many groups it has done."""
+    done = count(1)
+
+    def counted(group: Group, advantages: Sequence[Sequence[Sequence[float]]]) -> Any:
+        found = gradients(group, advantages)
+        progress.update(next(done), what="gradients of groups", total=total)
+        return found
+
+    return counted
 
 
 def _dependence(gradients: Any, played: list[ForkedGroup]) -> dict[str, float]:

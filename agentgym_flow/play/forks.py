@@ -123,11 +123,13 @@ def forked_groups(
     *,
     groups: int = 1,
     num_envs: int = 64,
+    on_episode: Callable[[Episode], None] = lambda episode: None,
 ) -> list[ForkedGroup]:
     """Play `groups` groups of attempts at each task, and fork the state before every turn.
 
     Returns the first group of every task, then the second of every task, and so on. The attempts are those that
-    `rollout_groups` would play. Raises `BadSetting` if a number is not a positive integer.
+    `rollout_groups` would play. `on_episode` is called with each attempt when it is over. Raises `BadSetting` if a
+    number is not a positive integer.
     """
     for name, number in (("group_size", group_size), ("groups", groups), ("num_envs", num_envs)):
         check_positive(name, number)
@@ -149,6 +151,7 @@ def forked_groups(
 
         def finish(episode: Episode) -> None:
             played[place, number] = episode, forks[: len(episode.turns)]
+            on_episode(episode)
 
         return _Run(recorder, lambda _: rng, finish, before)
 

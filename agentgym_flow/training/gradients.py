@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
+from itertools import accumulate, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +18,13 @@ from agentgym_flow.rewards.collapse import PromptDependence, prompt_dependence
 from agentgym_flow.training.loss import completion_logprobs, next_logprobs
 from agentgym_flow.training.policy import ModelPolicy, pad_token
 from agentgym_flow.training.rows import Batch, TrainingRow, collate, rows
+from agentgym_flow.training.scoring import can_share
 
 COORDINATES = 1 << 18
 """The largest number of coordinates of a gradient that are kept; of a larger model they are drawn at random."""
 
-ROWS = 256
-"""The rows of one forward pass."""
+POSITIONS = 1 << 12
+"""The most tokens of one pass, with padding: a language model of 270 M parameters keeps about 1 MB for each."""
 
 
 class GroupGradients:
@@ -37,10 +40,13 @@ class GroupGradients:
     def __init__(self, policy: ModelPolicy) -> None:
         self.policy = policy
         self._weights = [weight for weight in policy.model.parameters() if weight.requires_grad]
-        total = sum(weight.numel() for weight in self._weights)
-        self._kept: torch.Tensor | None = None
-        if total > COORDINATES:
-            self._kept = torch.randperm(total, generator=torch.Generator().manual_seed(0))[:COORDINATES]
+        self._shares = can_share(policy.model)
+        ends = [0, *accumulate(weight.numel() for weight in self._weights)]
+        self._kept: list[torch.Tensor] | None = None  # of each weight
+        if ends[-1] > COORDINATES:
+            drawn = np.random.default_rng(0).choice(ends[-1], COORDINATES, replace=False, shuffle=False)
+            parts = (drawn[(first <= drawn) & (drawn < end)] - first for first, end in pairwise(ends))
+            self._kept = [*map(torch.from_numpy, parts)]
 
     @classmethod
     def of(cls, policy: Policy) -> GroupGradients | None:
@@ -57,9 +63,8 @@ class GroupGradients:
                 after = next_logprobs(self.policy.model, self._batch(of_turns), self.policy.sampling.temperature)
                 scores = after[:, [z.completion[0] for z in of_turns]].T
             else:
-                pairs = [replace(z, prompt=x.prompt) for z in of_turns for x in of_turns]
-                parts = [self._logprobs(pairs[first : first + ROWS]) for first in range(0, len(pairs), ROWS)]
-                scores = torch.cat(parts).view(len(drawn), len(drawn))
+                pairs = [replace(z, prompt=x.prompt) for x in of_turns for z in of_turns]
+                scores = torch.cat([self._logprobs(part) for part in _passes(pairs)]).view(len(drawn), len(drawn)).T
         return prompt_dependence(scores.tolist(), range(len(drawn)))
 
     def _batch(self, of_rows: Sequence[TrainingRow]) -> Batch:
@@ -68,7 +73,8 @@ class GroupGradients:
     def _logprobs(self, of_rows: Sequence[TrainingRow]) -> torch.Tensor:
         """Return the log-probability of each row's answer."""
         batch = self._batch(of_rows)
-        logprobs = completion_logprobs(self.policy.model, batch, self.policy.sampling.temperature)
+        share = self._shares and batch["completion_ids"].shape[1] > 1
+        logprobs = completion_logprobs(self.policy.model, batch, self.policy.sampling.temperature, share=share)
         return (logprobs * batch["completion_mask"]).sum(1)
 
     def __call__(self, group: Group, advantages: Sequence[Sequence[Sequence[float]]]) -> list[npt.NDArray[np.float32]]:
@@ -84,14 +90,38 @@ class GroupGradients:
                 flat = [a for of_episode in of_group for a in of_episode]
                 assert len(flat) == len(turns)
                 sums[method] += flat[place]
-        found = [torch.zeros(sum(weight.numel() for weight in self._weights)) for _ in advantages]
-        keys = [*distinct]
-        for first in range(0, len(keys), ROWS):
-            part = keys[first : first + ROWS]
-            of_rows = self._logprobs([distinct[key] for key in part])
-            for method, total in enumerate(found):
-                weights = torch.tensor([coefficients[key][method] for key in part], device=of_rows.device)
-                if weights.any():
-                    gradient = torch.autograd.grad(of_rows @ weights, self._weights, retain_graph=True)
-                    total += torch.cat([one.reshape(-1).float().cpu() for one in gradient])
-        return [(total if self._kept is None else total[self._kept]).numpy() for total in found]
+        keys = sorted(distinct)  # equal beginnings are together
+        weights = torch.tensor([coefficients[key] for key in keys]).T
+        passes = [*_passes([distinct[key] for key in keys])]
+        parts = zip(passes, weights.split([len(part) for part in passes], dim=1), strict=True)  # type: ignore[no-untyped-call]
+        found = reduce(torch.add, (self._gradients(self._logprobs(part), of) for part, of in parts))
+        return [*found.numpy()]
+
+    def _gradients(self, logprobs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """Return the gradient of each weighted sum of the log-probabilities; `weights` are (methods, rows)."""
+        by_row = len(logprobs) < len(weights)  # then a backward pass for each row, and sums of their gradients
+        sums = torch.eye(len(logprobs)) if by_row else weights
+        wanted = (weights != 0).any(0) if by_row else (weights != 0).any(1)
+        size = sum(weight.numel() for weight in self._weights) if self._kept is None else COORDINATES
+        found = torch.zeros(len(sums), size)
+        for number in wanted.nonzero()[:, 0].tolist():
+            total = logprobs @ sums[number].to(logprobs.device)
+            parts = [one.reshape(-1) for one in torch.autograd.grad(total, self._weights, retain_graph=True)]
+            if self._kept is not None:
+                parts = [one[kept.to(one.device)] for one, kept in zip(parts, self._kept, strict=True)]
+            found[number] = torch.cat([one.float().cpu() for one in parts])
+        return weights @ found if by_row else found
+
+
+def _passes(of_rows: Sequence[TrainingRow]) -> Iterator[Sequence[TrainingRow]]:
+    """Split rows into passes of at most `POSITIONS` tokens with padding, or of one row."""
+    part: list[TrainingRow] = []
+    longest = 0
+    for row in of_rows:
+        longest = max(longest, length := len(row.prompt) + len(row.completion))
+        if part and (len(part) + 1) * longest > POSITIONS:
+            yield part
+            part, longest = [], length
+        part.append(row)
+    if part:
+        yield part

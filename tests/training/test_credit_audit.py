@@ -16,6 +16,7 @@ from agentgym_flow.play import EpisodeSpec, rollout_groups
 from agentgym_flow.policies import RandomPolicy, make_policy
 from agentgym_flow.training import gradients
 from agentgym_flow.training.gradients import GroupGradients
+from agentgym_flow.training.rows import collate
 
 ENV = "agentgym_flow/Sokoban-v0"
 COMMAND = ["credit", "audit", "Sokoban-v0", "--env-arg", "min_pushes=1", "--env-arg", "max_steps=6", "--all-tasks"]
@@ -37,12 +38,47 @@ def test_the_gradient_is_that_of_the_log_probabilities(acting_model: Path, make_
             total = total + a * logprobs[turn.output.completion_ids[0]]
     expected = torch.cat([one.reshape(-1) for one in torch.autograd.grad(total, parameters)])
     torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-3, atol=1e-4)
+    monkeypatch.setattr(gradients, "POSITIONS", 2 * len(group.turns[0].output.prompt_ids) + 2)
+    torch.testing.assert_close(GroupGradients(policy)(group, weigh)[0], found, rtol=1e-3, atol=1e-4)
+    monkeypatch.setattr(gradients, "POSITIONS", 1)  # fewer rows than methods in a pass: a backward pass for each row
+    torch.testing.assert_close(GroupGradients(policy)(group, weigh)[0], found, rtol=1e-3, atol=1e-4)
     monkeypatch.setattr(gradients, "COORDINATES", 100)
-    monkeypatch.setattr(gradients, "ROWS", 2)
     drawn = GroupGradients(policy)(group, weigh)[0]
     assert len(drawn) == 100
     assert set(drawn.round(3)) <= set(found.round(3)) | set((found + 1e-3).round(3)) | set((found - 1e-3).round(3))
     assert GroupGradients.of(RandomPolicy()) is None
+
+
+def test_a_language_model_is_audited_in_passes_of_few_tokens(import_benchmark, make_env, tmp_path, monkeypatch) -> None:
+    made = import_benchmark("_byte_level")
+    tokenizer = made.byte_level_tokenizer(ENV, {"size": 6}, episodes=10)
+    made.write_model(tmp_path / "qwen", tokenizer, width=32, layers=1, heads=2, context=4096, theta=1e3)
+    policy = make_policy(f"hf:{tmp_path}/qwen", ENV, layout="conversation", max_tokens=4)
+    [group] = rollout_groups(policy, make_env, [EpisodeSpec(0, 0)], 3)
+    weigh = [[[0.5 * a - t for t in range(len(e.turns))] for a, e in enumerate(group)] for _ in range(2)]
+    longest = max(len(turn.output.prompt_ids) + len(turn.output.completion_ids) for turn in group.turns)
+    monkeypatch.setattr(gradients, "POSITIONS", 3 * longest)
+    sizes = []
+
+    def watched(*given, **settings):
+        batch = collate(*given, **settings)
+        sizes.append(batch["prompt_ids"].numel() + batch["completion_ids"].numel())
+        return batch
+
+    monkeypatch.setattr(gradients, "collate", watched)
+    of_policy = GroupGradients(policy)
+    found = of_policy(group, weigh)[1]
+    total = torch.zeros(())
+    for row, episode in zip(weigh[1], group, strict=True):
+        for a, turn in zip(row, episode.turns, strict=True):
+            answer = turn.output.completion_ids
+            logits = policy.model(torch.tensor([[*turn.output.prompt_ids, *answer]])).logits[0, -len(answer) - 1 : -1]
+            total = total + a * logits.log_softmax(-1).gather(1, torch.tensor(answer)[:, None]).sum()
+    expected = torch.cat([one.reshape(-1) for one in torch.autograd.grad(total, [*policy.model.parameters()])])
+    torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-3, atol=1e-3)
+    assert of_policy.prompt_dependence([group], 4).entropy > 0
+    assert len(sizes) > 10
+    assert max(sizes) <= 4 * longest  # prompts and answers are padded separately
 
 
 def test_the_dependence_on_prompts_is_that_of_the_log_probabilities(acting_model: Path, make_env) -> None:
