@@ -132,18 +132,18 @@ def test_runs_of_a_study_side_by_side_have_core_seconds_of_their_own(
 def test_runs_of_a_study_are_compared_at_equal_success(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Both reach the lower level of their ends; the mean of `LAST` updates counts, not one lucky update."""
+    """Both reach the lower level of their ends; the mean of 8 updates counts, not one lucky update."""
     monkeypatch.syspath_prepend(root / "benchmarks")
     import dataflow_study as study
 
     slow = {"seconds": [10.0 * n for n in range(1, 13)], "success": [0.0] * 4 + [0.5] * 8}
     fast = {"seconds": [1.0 * n for n in range(1, 13)], "success": [1.0] + [0.0] * 3 + [1.0] * 8}
-    assert study.level(slow["success"]) == [0.25, 0.3125, 0.375, 0.4375, 0.5]
-    assert study.level([0.5, 1.0]) == [0.75]
+    assert study.level(slow["success"], 8) == [0.25, 0.3125, 0.375, 0.4375, 0.5]
+    assert study.level([0.5, 1.0], 8) == [0.75]
     tests = {"sampled": [0.25, 0.5], "greedy": [0.5, 0.5]}
     rest = {"seed": 0, "core_seconds": 7.0, "idle": 10.0, "sample_size": 1.0, "tests": tests}
     names = "two models, synchronous, taking turns", "two models, fixed, S = 4"
-    study.table([{"mode": names[0], **slow, **rest}, {"mode": names[1], **fast, **rest}], 12)
+    study.table([{"mode": names[0], **slow, **rest}, {"mode": names[1], **fast, **rest}], 12, 8)
     head, _, turns, fixed = (line.split(" | ") for line in capsys.readouterr().out.splitlines())
     of = dict(zip(head, zip(turns, fixed, strict=True), strict=True))
     assert of["seconds to equal success"] == ("120.00", "8.00")
