@@ -40,7 +40,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Team:
+class StudyTeam:
     """Policies that share the episodes of Search, by their names.
 
     Attributes:
@@ -69,7 +69,7 @@ class Team:
 _TINY = ["--config", "search_tiny", "--warm_start_batch", 32, "--entropy_coef", 0.001]
 _SEARCHER = [*_TINY, "--muon_learning_rate", 0.007, "--learning_rate", 7e-4]
 
-TINY = Team(
+TINY = StudyTeam(
     ["searcher", "searcher", "answerer"],
     {"max_steps": 6, "task_types": ["2 hops"]},
     {
@@ -86,11 +86,12 @@ TINY = Team(
 """A GPT-2 with a token for each word, and a Qwen3 with a byte-level tokenizer and answers of several tokens."""
 
 
-def with_pretrained(model: Path) -> Team:
+def with_pretrained(model: Path) -> StudyTeam:
     """Return the team of the tiny searcher and a pretrained answerer, with the settings of `learning_from_text.py`."""
     settings = ["--config", HERE / "learning_from_text_search_pretrained.yaml", "--max_completion_length", 24]
+    settings += ["--warm_start_updates", 5, "--generation_rows", 4]  # answers are asked for one by one
     settings += ["--vllm_importance_sampling_correction", "true"]  # other weights may have sampled
-    return Team(
+    return StudyTeam(
         ["searcher", "answerer"],
         {"topk": 1, "max_steps": 2, "task_types": ["1 hop"]},
         {

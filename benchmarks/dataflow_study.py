@@ -35,13 +35,18 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+import torch
 import yaml  # type: ignore[import-untyped]
-from _study_team import TINY, Team, with_pretrained
+from _study_team import TINY, StudyTeam, with_pretrained
 from _supervised import PROGRAM, Child, ChildFailed, OverHttp, finish
+
+from agentgym_flow.dataflow.run import AFTER, BEFORE, Team
 
 HERE = Path(__file__).parent
 SIZE, STEPS = 8, 2
 PLACES = 64
+TESTS = "tests.json"
+"""The file in the folder of cloned models with their success on the test tasks, sampled and greedy."""
 SELVES = ("a", "b")
 """Two policies with the same model."""
 
@@ -54,7 +59,7 @@ BATCH = ["--num_generations", SIZE, "--steps_per_batch", STEPS, "--save_strategy
 
 @dataclass(frozen=True)
 class Mode:
-    """The settings of a run; see `_study_trainer.py` for rules. With two `models`, they are those of a `Team`."""
+    """The settings of a run; see `_study_trainer.py` for rules. With two `models`, they are those of a `StudyTeam`."""
 
     flow: Mapping[str, Any]
     rule: str = "plain"
@@ -119,7 +124,7 @@ class Study:
     turns: int
     workers: int
     clone: int
-    team: Team
+    team: StudyTeam
     last: int
 
     @property
@@ -154,7 +159,8 @@ class Study:
         spent = _core_seconds() - began
         figures = {"mode": name, "seed": seed, "core_seconds": spent, **self._figures(folder, team)}
         if mode.models > 1:
-            figures["tests"] = self._test_team(folder, self.cloned(seed))
+            before = json.loads((self.cloned(seed) / TESTS).read_text("utf-8"))
+            figures["tests"] = {how: [before[how], after] for how, after in self._test_team(folder, AFTER).items()}
         (folder / "figures.json").write_text(json.dumps(figures), "utf-8")
         return figures
 
@@ -163,7 +169,7 @@ class Study:
         acting = [*self.team.turns] if mode.models > 1 else [*SELVES, "..."]
         turns = {"turns": acting} if mode.policies > 1 else {}
         settings = folder / "flow.yaml"
-        settings.write_text(yaml.safe_dump({"workers": 0, "deadline": 300, **mode.flow, **turns}), "utf-8")
+        settings.write_text(yaml.safe_dump({"workers": 0, "deadline": 3000, **mode.flow, **turns}), "utf-8")
         workers, places = (1, PLACES // 2) if mode.models > 1 else (self.workers, PLACES // self.workers)
         parts = LatentParts(folder, settings, workers=workers, num_envs=places)
         parts.options = ("--median", self.median, "--turns", self.turns, "--versions", mode.versions)
@@ -179,14 +185,13 @@ class Study:
     def cloned(self, seed: int) -> Path:
         """Let both models of a seed clone their own turns, if they have not; return the folder of their runs."""
         folder = self.output / f"cloned-{seed}"
-        if not (folder / "done").exists():
+        if not (folder / TESTS).exists():
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             self.team.write_models(folder, seed)
             short = replace(self, updates=1, groups=1, median=0.01)
             short._play(folder, MODES[SYNCHRONOUS[2, 2]], tuple(self.team.members), seed, None)
-            self._evaluate_team(folder, "--before")
-            (folder / "done").touch()
+            (folder / TESTS).write_text(json.dumps(self._test_team(folder, BEFORE)), "utf-8")
         return folder
 
     def _member(
@@ -203,16 +208,11 @@ class Study:
         command = [sys.executable, HERE / "_study_trainer.py", rule, *noted, "train", *options, *words]
         return Child(policy, command, folder, parts.trainer_environment())
 
-    def _evaluate_team(self, folder: Path, *more: str) -> None:
-        runs = [folder / policy for policy in self.team.members]
-        command = [*PROGRAM, "dataflow", "evaluate", *runs, *more, "--episodes", self.tests, "--out", folder]
-        finish(Child("tests", command, folder))
-
-    def _test_team(self, folder: Path, cloned: Path) -> dict[str, list[float]]:
-        """Return the team's success on the test tasks before and after training, sampled and greedy."""
-        self._evaluate_team(folder)
-        before, after = (json.loads((it / "summary.json").read_text("utf-8")) for it in (cloned, folder))
-        return {how: [before[f"before_{how}"]["success"], after[f"after_{how}"]["success"]] for how in HOW}
+    def _test_team(self, folder: Path, moment: str) -> dict[str, float]:
+        """Return the team's success on the test tasks, sampled and greedy."""
+        torch.set_num_threads(1)  # as in all programs of a run
+        team = Team([folder / policy for policy in self.team.members])
+        return {how: team.evaluate(moment, greedy=how == GREEDY, num_episodes=self.tests)[0].success for how in HOW}
 
     def _trainer(self, folder: Path, settings: Path, parts: LatentParts, rule: str, policy: str, seed: int) -> Child:
         begin = ["--model", self.warm_start(seed), "--warm_start_levels", 0, "--seed", seed]
@@ -253,7 +253,7 @@ class Study:
         }
 
 
-HOW = ("sampled", "greedy")
+SAMPLED, GREEDY = HOW = ("sampled", "greedy")
 
 
 def _core_seconds() -> float:
