@@ -185,12 +185,13 @@ class Study:
     def cloned(self, seed: int) -> Path:
         """Let both models of a seed clone their own turns, if they have not; return the folder of their runs."""
         folder = self.output / f"cloned-{seed}"
-        if not (folder / TESTS).exists():
+        if not all((folder / policy / "checkpoint").is_dir() for policy in self.team.members):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             self.team.write_models(folder, seed)
             short = replace(self, updates=1, groups=1, median=0.01)
             short._play(folder, MODES[SYNCHRONOUS[2, 2]], tuple(self.team.members), seed, None)
+        if not (folder / TESTS).exists():
             (folder / TESTS).write_text(json.dumps(self._test_team(folder, BEFORE)), "utf-8")
         return folder
 
