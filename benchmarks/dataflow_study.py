@@ -35,14 +35,20 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+import torch
 import yaml  # type: ignore[import-untyped]
-from _byte_level import byte_level_tokenizer, write_model
+from _study_team import TINY, StudyTeam, with_pretrained
 from _supervised import PROGRAM, Child, ChildFailed, OverHttp, finish
+
+from agentgym_flow.dataflow.run import AFTER, BEFORE, Team
 
 HERE = Path(__file__).parent
 SIZE, STEPS = 8, 2
 PLACES = 64
-TEAM = ("a", "b")
+TESTS = "tests.json"
+"""The file in the folder of cloned models with their success on the test tasks, sampled and greedy."""
+SELVES = ("a", "b")
+"""Two policies with the same model."""
 
 ENV = [
     "--env", "Sokoban-v0", "--config", "sokoban_tiny_long",
@@ -51,25 +57,9 @@ ENV = [
 BATCH = ["--num_generations", SIZE, "--steps_per_batch", STEPS, "--save_strategy", "no", "--validations", 0]
 
 
-SEARCH = [
-    "--env", "Search-v0", "--config", "search_tiny",
-    "--env_kwargs", '{"max_steps": 6, "task_types": ["2 hops"]}', "--threads", 1,
-    "--warm_start_levels", 800, "--warm_start_batch", 32, "--entropy_coef", 0.001,
-]  # fmt: skip
-MEMBERS: Mapping[str, tuple[str, int, list[Any]]] = {
-    "searcher": ("grpo", 4, ["--warm_start_updates", 140, "--muon_learning_rate", 0.007, "--learning_rate", 7e-4]),
-    "answerer": (
-        "rloo", 2, ["--warm_start_updates", 180, "--warm_start_muon_learning_rate", 0.03,
-                    "--max_completion_length", 3, "--merge_prompts", "false",
-                    "--muon_learning_rate", 0.01, "--learning_rate", 1e-3],
-    ),
-}  # fmt: skip
-"""Two models that act in turn 1 and 2, and in all further turns: algorithm, updates per batch, and other settings."""
-
-
 @dataclass(frozen=True)
 class Mode:
-    """The settings of a run; see `_study_trainer.py` for rules. With two `models` the policies are `MEMBERS`."""
+    """The settings of a run; see `_study_trainer.py` for rules. With two `models`, they are those of a `StudyTeam`."""
 
     flow: Mapping[str, Any]
     rule: str = "plain"
@@ -90,6 +80,7 @@ MODES: dict[str, Mode] = {
     "two policies, fixed, S = 4, one device": Mode({"staleness": 4}, "turns", 2),
     "two policies, fixed, S = 4": Mode({"staleness": 4}, "plain", 2),
     "two models, synchronous, taking turns": Mode({"staleness": 0}, "turns", 2, 2),
+    "two models, fixed, S = 2": Mode({"staleness": 2}, "plain", 2, 2),
     "two models, fixed, S = 4, one device": Mode({"staleness": 4}, "turns", 2, 2),
     "two models, fixed, S = 4": Mode({"staleness": 4}, "plain", 2, 2),
     "two models, fixed, S = 4, lock step": Mode({"staleness": 4, "lockstep": True}, "plain", 2, 2),
@@ -108,9 +99,6 @@ PARTIAL: dict[str, Mode] = {
     "one version, partial": Mode({**_READY, "partial_rollouts": True}, versions=1),
 }
 """Ready order, S = 4, with workers that have room for this many versions."""
-
-LAST = 8
-"""Final success is the mean over the training episodes of this many last updates."""
 
 
 class LatentParts(OverHttp):
@@ -136,6 +124,8 @@ class Study:
     turns: int
     workers: int
     clone: int
+    team: StudyTeam
+    last: int
 
     @property
     def batch(self) -> list[Any]:
@@ -163,22 +153,23 @@ class Study:
             return found
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        team = tuple(MEMBERS) if mode.models > 1 else TEAM if mode.policies > 1 else ("policy",)
+        team = tuple(self.team.members) if mode.models > 1 else SELVES if mode.policies > 1 else ("policy",)
         began = _core_seconds()
         self._play(folder, mode, team, seed, self.cloned(seed) if mode.models > 1 else None)
         spent = _core_seconds() - began
         figures = {"mode": name, "seed": seed, "core_seconds": spent, **self._figures(folder, team)}
         if mode.models > 1:
-            figures["tests"] = self._test_team(folder, self.cloned(seed))
+            before = json.loads((self.cloned(seed) / TESTS).read_text("utf-8"))
+            figures["tests"] = {how: [before[how], after] for how, after in self._test_team(folder, AFTER).items()}
         (folder / "figures.json").write_text(json.dumps(figures), "utf-8")
         return figures
 
     def _play(self, folder: Path, mode: Mode, team: Sequence[str], seed: int, begin: Path | None) -> None:
         """Train; two models start with those in the folder `begin`, or clone if it is None."""
-        acting = ["searcher", "searcher", "answerer"] if mode.models > 1 else [*TEAM, "..."]
+        acting = [*self.team.turns] if mode.models > 1 else [*SELVES, "..."]
         turns = {"turns": acting} if mode.policies > 1 else {}
         settings = folder / "flow.yaml"
-        settings.write_text(yaml.safe_dump({"workers": 0, "deadline": 300, **mode.flow, **turns}), "utf-8")
+        settings.write_text(yaml.safe_dump({"workers": 0, "deadline": 3000, **mode.flow, **turns}), "utf-8")
         workers, places = (1, PLACES // 2) if mode.models > 1 else (self.workers, PLACES // self.workers)
         parts = LatentParts(folder, settings, workers=workers, num_envs=places)
         parts.options = ("--median", self.median, "--turns", self.turns, "--versions", mode.versions)
@@ -194,47 +185,40 @@ class Study:
     def cloned(self, seed: int) -> Path:
         """Let both models of a seed clone their own turns, if they have not; return the folder of their runs."""
         folder = self.output / f"cloned-{seed}"
-        if not (folder / "done").exists():
+        if not all((folder / policy / "checkpoint").is_dir() for policy in self.team.members):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            tokenizer = byte_level_tokenizer("agentgym_flow/Search-v0", {}, template="compact", vocabulary=400)
-            write_model(folder / "qwen", tokenizer, width=96, layers=2, heads=4, context=512, theta=1e3, seed=seed)
-            short = replace(self, updates=1, median=0.01)
-            short._play(folder, MODES[SYNCHRONOUS[2, 2]], tuple(MEMBERS), seed, None)
-            self._evaluate_team(folder, "--before")
-            (folder / "done").touch()
+            self.team.write_models(folder, seed)
+            short = replace(self, updates=1, groups=1, median=0.01)
+            short._play(folder, MODES[SYNCHRONOUS[2, 2]], tuple(self.team.members), seed, None)
+        if not (folder / TESTS).exists():
+            (folder / TESTS).write_text(json.dumps(self._test_team(folder, BEFORE)), "utf-8")
         return folder
 
     def _member(
         self, folder: Path, settings: Path, parts: LatentParts, rule: str, policy: str, seed: int, begin: Path | None
     ) -> Child:
-        algorithm, steps, more = MEMBERS[policy]
-        new = "tiny" if policy == "searcher" else folder / "qwen"
-        words = ["--model", new] if begin is None else ["--model", begin / policy / "warm_start"]
-        words += [] if begin is None else ["--warm_start_levels", 0]
+        member = self.team.members[policy]
+        words = member.begin(folder, None if begin is None else begin / policy / "warm_start")
         words += ["--num_generations", SIZE, "--per_device_train_batch_size", self.groups * SIZE // 4]
-        words += ["--groups_per_batch", self.groups, "--steps_per_batch", steps, "--logging_steps", steps]
-        words += ["--max_steps", steps * self.updates, "--save_strategy", "no", "--seed", seed]
+        words += ["--groups_per_batch", self.groups, "--logging_steps", member.steps]
+        words += ["--max_steps", member.steps * self.updates, "--save_strategy", "no", "--seed", seed]
         words += ["--dataflow", settings, "--policy", policy, *parts.trainer_options(), "--output_dir", folder / policy]
         noted = [folder / f"{policy}.times", folder / "lock"]
-        command = [sys.executable, HERE / "_study_trainer.py", rule, *noted, "train", algorithm, *SEARCH, *more, *words]
+        options = self.team.options(policy)
+        command = [sys.executable, HERE / "_study_trainer.py", rule, *noted, "train", *options, *words]
         return Child(policy, command, folder, parts.trainer_environment())
 
-    def _evaluate_team(self, folder: Path, *more: str) -> None:
-        runs = [folder / policy for policy in MEMBERS]
-        command = [*PROGRAM, "dataflow", "evaluate", *runs, *more, "--episodes", self.tests, "--out", folder]
-        finish(Child("tests", command, folder))
-
-    def _test_team(self, folder: Path, cloned: Path) -> dict[str, list[float]]:
-        """Return the team's success on the test tasks before and after training, sampled and greedy."""
-        self._evaluate_team(folder)
-        before, after = (json.loads((it / "summary.json").read_text("utf-8")) for it in (cloned, folder))
-        return {how: [before[f"before_{how}"]["success"], after[f"after_{how}"]["success"]] for how in HOW}
+    def _test_team(self, folder: Path, moment: str) -> dict[str, float]:
+        """Return the team's success on the test tasks, sampled and greedy."""
+        torch.set_num_threads(1)  # as in all programs of a run
+        team = Team([folder / policy for policy in self.team.members])
+        return {how: team.evaluate(moment, greedy=how == GREEDY, num_episodes=self.tests)[0].success for how in HOW}
 
     def _trainer(self, folder: Path, settings: Path, parts: LatentParts, rule: str, policy: str, seed: int) -> Child:
         begin = ["--model", self.warm_start(seed), "--warm_start_levels", 0, "--seed", seed]
         length = ["--max_steps", STEPS * self.updates, "--logging_steps", STEPS]
-        tests = ["--eval_episodes", 1 if policy in TEAM else self.tests]  # it would play all turns of the team
+        tests = ["--eval_episodes", 1 if policy in SELVES else self.tests]  # it would play all turns of the team
         flow = ["--dataflow", settings, "--policy", policy, *parts.trainer_options()]
         noted = [folder / f"{policy}.times", folder / "lock"]
         command = [sys.executable, HERE / "_study_trainer.py", rule, *noted, "train", "rewardflow", *ENV, *self.batch]
@@ -258,7 +242,7 @@ class Study:
         return {
             "seconds": [max(at) for at in zip(*clocks, strict=True)],
             "success": [row["success"] for row in rows],
-            "sample_size": mean(size[-LAST:]),
+            "sample_size": mean(size[-self.last :]),
             "idle": 100 * waited / sum(clock[-1] for clock in clocks),
             "staleness": mean(row.get("staleness", 0) for row in rows) / STEPS,
             "oldest": max(row.get("staleness_max", 0) for row in rows) / STEPS,
@@ -270,7 +254,7 @@ class Study:
         }
 
 
-HOW = ("sampled", "greedy")
+SAMPLED, GREEDY = HOW = ("sampled", "greedy")
 
 
 def _core_seconds() -> float:
@@ -289,24 +273,24 @@ def interval(values: list[float]) -> str:
     return f"{mean(values):.2f} ± {T[len(values) - 2] * stdev(values) / len(values) ** 0.5:.2f}"
 
 
-def level(success: Sequence[float]) -> list[float]:
-    """Return the mean success of each update and the ones before it, `LAST` in all; without the first updates."""
-    window = min(LAST, len(success))
+def level(success: Sequence[float], last: int) -> list[float]:
+    """Return the mean success of each update and the ones before it, `last` in all; without the first updates."""
+    window = min(last, len(success))
     return [mean(success[end - window : end]) for end in range(window, len(success) + 1)]
 
 
-def seconds_to(one: Mapping[str, Any], success: float) -> float:
+def seconds_to(one: Mapping[str, Any], success: float, last: int) -> float:
     """Return when the level of a run has first been `success`; it has been."""
-    levels = level(one["success"])
+    levels = level(one["success"], last)
     when = one["seconds"][-len(levels) :]
     return float(next(at for at, reached in zip(when, levels, strict=True) if reached >= success))
 
 
-def table(found: list[dict[str, Any]], updates: int) -> None:
+def table(found: list[dict[str, Any]], updates: int, last: int) -> None:
     """Print the results of all runs."""
     by = {(one["mode"], one["seed"]): one for one in found}
     heads = ("seconds", "times as fast", "seconds to equal success", "times as fast", "core-seconds", "idle, %",
-             f"success, first {LAST} updates", f"last {LAST}", "gain", "last minus synchronous",
+             f"success, first {last} updates", f"last {last}", "gain", "last minus synchronous",
              "tests, sampled", "gain", "minus synchronous", "tests, greedy", "gain", "minus synchronous",
              "effective sample size")  # fmt: skip
     print(f"| {updates} updates | {' | '.join(heads)} |")
@@ -320,20 +304,23 @@ def table(found: list[dict[str, Any]], updates: int) -> None:
         equal: dict[int, float] = {}
         for one in found:
             if (other := MODES[one["mode"]]) and (other.policies, other.models) == (mode.policies, mode.models):
-                equal[one["seed"]] = min(equal.get(one["seed"], 1.0), level(one["success"])[-1])
-        first = [100 * mean(one["success"][:LAST]) for one in runs]
-        last = [100 * mean(one["success"][-LAST:]) for one in runs]
+                equal[one["seed"]] = min(equal.get(one["seed"], 1.0), level(one["success"], last)[-1])
+        begun = [100 * mean(one["success"][:last]) for one in runs]
+        ended = [100 * mean(one["success"][-last:]) for one in runs]
         cells = [
             [one["seconds"][-1] for one in runs],
             [other["seconds"][-1] / one["seconds"][-1] for one, other in pairs],
-            [seconds_to(one, equal[one["seed"]]) for one in runs],
-            [seconds_to(other, equal[one["seed"]]) / seconds_to(one, equal[one["seed"]]) for one, other in pairs],
+            [seconds_to(one, equal[one["seed"]], last) for one in runs],
+            [
+                seconds_to(other, equal[one["seed"]], last) / seconds_to(one, equal[one["seed"]], last)
+                for one, other in pairs
+            ],
             [one["core_seconds"] for one in runs],
             [one["idle"] for one in runs],
-            first,
-            last,
-            [after - before for before, after in zip(first, last, strict=True)],
-            [100 * (mean(one["success"][-LAST:]) - mean(other["success"][-LAST:])) for one, other in pairs],
+            begun,
+            ended,
+            [after - before for before, after in zip(begun, ended, strict=True)],
+            [100 * (mean(one["success"][-last:]) - mean(other["success"][-last:])) for one, other in pairs],
         ]
         for how in HOW:
             tested = [one["tests"][how] for one in runs if one["tests"]]
@@ -344,7 +331,7 @@ def table(found: list[dict[str, Any]], updates: int) -> None:
         print(f"| {name} | {' | '.join(shown)} |")
 
 
-def partial_table(found: list[dict[str, Any]], updates: int) -> None:
+def partial_table(found: list[dict[str, Any]], updates: int, last: int) -> None:
     """Print what episodes that go on with newer weights change, with differences of pairs of runs."""
     kinds = ("seconds", "idle", "staleness", "oldest", "dropped", "versions", "success", "tests", "sample_size")
     print(f"| {updates} updates | {' | '.join(kinds)} |")
@@ -354,7 +341,7 @@ def partial_table(found: list[dict[str, Any]], updates: int) -> None:
         values = {
             **one,
             "seconds": one["seconds"][-1],
-            "success": 100 * mean(one["success"][-LAST:]),
+            "success": 100 * mean(one["success"][-last:]),
             "tests": 100 * one["tests"]["sampled"][1],
         }
         return float(values[kind])
@@ -386,6 +373,8 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=0, help="turns among which the duration is shared out")
     parser.add_argument("--workers", type=int, default=4, help="processes that share the 64 parallel episodes")
     parser.add_argument("--clone", type=int, default=1000, help="updates of behaviour cloning before")
+    parser.add_argument("--last", type=int, default=8, help="updates of which the first and last success are means")
+    parser.add_argument("--model", type=Path, help="the folder of a pretrained answerer, for the modes of two models")
     parser.add_argument("--only", nargs="*", metavar="MODE")
     parser.add_argument("--partial", action="store_true", help="compare episodes with and without newer weights")
     chosen = parser.parse_args()
@@ -393,7 +382,7 @@ def main() -> None:
     chosen.output.mkdir(parents=True, exist_ok=True)
     study = Study(
         chosen.output, chosen.updates, chosen.median, chosen.tests, chosen.groups, chosen.turns, chosen.workers,
-        chosen.clone,
+        chosen.clone, with_pretrained(chosen.model) if chosen.model else TINY, chosen.last,
     )  # fmt: skip
     with ProcessPoolExecutor(chosen.jobs) as pool:  # each knows the processor time of its own run only
         names = chosen.only or [*modes]
@@ -411,7 +400,7 @@ def main() -> None:
                 print(f"{cell}: {found[-1]['seconds'][-1]:.0f} s", file=sys.stderr, flush=True)
             except ChildFailed as error:
                 print(f"{cell}: {error}", file=sys.stderr, flush=True)
-    (partial_table if chosen.partial else table)(found, chosen.updates)
+    (partial_table if chosen.partial else table)(found, chosen.updates, chosen.last)
 
 
 if __name__ == "__main__":

@@ -98,9 +98,11 @@ def train(configs: Configs, config: FlowConfig, engine: str, policy: str, consol
         open_run(configs, console, TRANSFORMERS) as recipe,  # it evaluates while engines have weights of the past
         _engine(recipe, config, engine, policy, generators) as running,
     ):
-        _replace_rollout(recipe, config, policy, running)  # checks the settings before any work
+        source = _replace_rollout(recipe, config, policy, running)  # checks the settings before any work
         if running is not None:
             running.start(config.workers)  # they start meanwhile, and wait for the first batch
+        if not alone and recipe.begins:  # a resumed run opens the stream where it goes on
+            recipe.processes.on_main_process(partial(source.open, 0))
         recipe.clone_behaviour(None if alone else turn_router(config.turns))
         if alone:
             recipe.evaluate("before")
@@ -159,13 +161,13 @@ def _settle(path: Path, settings: dict[str, Any]) -> None:
         partial_file.write_text(yaml.safe_dump(settings, sort_keys=False), "utf-8")
 
 
-def _replace_rollout(recipe: Recipe, config: FlowConfig, policy: str, running: Engine | None) -> None:
+def _replace_rollout(recipe: Recipe, config: FlowConfig, policy: str, running: Engine | None) -> LeasedGroups:
     trainer = recipe.trainer
     assert isinstance(trainer.source, OwnRollout)  # as in all recipes
     if len(config.policies(policy)) > 1:
         trainer.acts_as = policy
     dtype = torch.bfloat16 if recipe.agent.mixed_precision == "bf16" else None
-    trainer.source = LeasedGroups(
+    trainer.source = source = LeasedGroups(
         trainer.source,
         None if running is None else running.flow,
         partial(actor_setup, (recipe.run, recipe.warm, recipe.agent), trainer.model, recipe.tokenizer, dtype),
@@ -173,6 +175,7 @@ def _replace_rollout(recipe: Recipe, config: FlowConfig, policy: str, running: E
         policy=policy,
         dtype=dtype,
     )
+    return source
 
 
 class Engine(Protocol):

@@ -134,6 +134,11 @@ class Recipe:
         self.metrics = MetricsFile(folder.metrics, goes_on_from if processes.is_main else None)
         self._started = time.perf_counter()
 
+    @property
+    def begins(self) -> bool:
+        """Whether training begins with its first step: the run is new, or was stopped before the first checkpoint."""
+        return self._checkpoint is None and self._trained is None
+
     def clone_behaviour(self, route: Callable[[PolicyInput], str] | None = None) -> None:
         """Clone expert episodes; does nothing if `warm_start_levels` is 0.
 

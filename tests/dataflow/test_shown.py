@@ -110,11 +110,18 @@ def test_runs_of_a_study_side_by_side_have_core_seconds_of_their_own(
         while not done.exists():
             time.sleep(0.01)
 
-    def cloned(*_: Any) -> None:  # it goes to another process by its name
-        pass
+    def cloned(*_: Any) -> Path:  # it goes to another process by its name
+        return before
 
+    before = tmp_path / "cloned" / "0"
+    before.mkdir(parents=True)
+    (before / study.TESTS).write_text('{"sampled": 0.5, "greedy": 0.25}', "utf-8")
     found = {"seconds": [1.0], "success": [0.5], "sample_size": 1.0, "idle": 10.0, "tests": {}}
-    for name, value in (("_play", play), ("cloned", cloned), ("_test_team", lambda *_: {})):
+    for name, value in (
+        ("_play", play),
+        ("cloned", cloned),
+        ("_test_team", lambda *_: {"sampled": 0.75, "greedy": 0.25}),
+    ):
         monkeypatch.setattr(study.Study, name, value)
     monkeypatch.setattr(study.Study, "_figures", lambda *_: found)
     pool = partial(ProcessPoolExecutor, mp_context=multiprocessing.get_context("fork"))  # it has what is replaced above
@@ -122,9 +129,9 @@ def test_runs_of_a_study_side_by_side_have_core_seconds_of_their_own(
     options = ["--jobs", "2", "--seeds", "2", "--output", str(tmp_path), "--only", "two models, fixed, S = 4"]
     monkeypatch.setattr(sys, "argv", ["dataflow_study.py", *options])
     study.main()
-    spent = {
-        one["seed"]: one["core_seconds"] for one in map(json.loads, map(Path.read_text, tmp_path.glob("*/*.json")))
-    }
+    runs = [*map(json.loads, map(Path.read_text, tmp_path.glob("*/*.json")))]
+    assert [run["tests"] for run in runs] == [{"sampled": [0.5, 0.75], "greedy": [0.25, 0.25]}] * 2
+    spent = {run["seed"]: run["core_seconds"] for run in runs}
     assert 2 * spent[0] < spent[1]  # otherwise each would count the other
     assert "| two models, fixed, S = 4 | 1.00 ± 0.00 |  |" in capsys.readouterr().out
 
@@ -132,20 +139,45 @@ def test_runs_of_a_study_side_by_side_have_core_seconds_of_their_own(
 def test_runs_of_a_study_are_compared_at_equal_success(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Both reach the lower level of their ends; the mean of `LAST` updates counts, not one lucky update."""
+    """Both reach the lower level of their ends; the mean of 8 updates counts, not one lucky update."""
     monkeypatch.syspath_prepend(root / "benchmarks")
     import dataflow_study as study
 
     slow = {"seconds": [10.0 * n for n in range(1, 13)], "success": [0.0] * 4 + [0.5] * 8}
     fast = {"seconds": [1.0 * n for n in range(1, 13)], "success": [1.0] + [0.0] * 3 + [1.0] * 8}
-    assert study.level(slow["success"]) == [0.25, 0.3125, 0.375, 0.4375, 0.5]
-    assert study.level([0.5, 1.0]) == [0.75]
+    assert study.level(slow["success"], 8) == [0.25, 0.3125, 0.375, 0.4375, 0.5]
+    assert study.level([0.5, 1.0], 8) == [0.75]
     tests = {"sampled": [0.25, 0.5], "greedy": [0.5, 0.5]}
     rest = {"seed": 0, "core_seconds": 7.0, "idle": 10.0, "sample_size": 1.0, "tests": tests}
     names = "two models, synchronous, taking turns", "two models, fixed, S = 4"
-    study.table([{"mode": names[0], **slow, **rest}, {"mode": names[1], **fast, **rest}], 12)
+    study.table([{"mode": names[0], **slow, **rest}, {"mode": names[1], **fast, **rest}], 12, 8)
     head, _, turns, fixed = (line.split(" | ") for line in capsys.readouterr().out.splitlines())
     of = dict(zip(head, zip(turns, fixed, strict=True), strict=True))
     assert of["seconds to equal success"] == ("120.00", "8.00")
     assert of["last minus synchronous"] == ("0.00", "50.00")
     assert of["tests, sampled"] == ("50.00", "50.00")
+
+
+def test_the_members_of_a_team_in_a_study_share_an_environment(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both the tiny models and a pretrained one, which goes on with the adapters that it has cloned into."""
+    monkeypatch.syspath_prepend(root / "benchmarks")
+    from _study_team import TINY, with_pretrained  # type: ignore[import-not-found]
+
+    from agentgym_flow.training.config_file import parse_configs
+
+    for team in (TINY, with_pretrained(tmp_path)):
+        assert {*team.turns} == {*team.members}
+        words = [[*team.options(name), *one.begin(tmp_path, None)] for name, one in team.members.items()]
+        configs = [parse_configs([f"--credit={first}", *map(str, rest)]) for first, *rest in words]
+        assert [run.env_settings for run, _, _ in configs] == [team.env_kwargs] * 2
+        assert [agent.steps_per_batch for _, _, agent in configs] == [one.steps for one in team.members.values()]
+    answerer, cloned = team.members["answerer"], tmp_path / "cloned"
+    assert answerer.begin(tmp_path, None) == ["--model", tmp_path]
+    cloned.mkdir()
+    (cloned / "adapter_config.json").touch()
+    assert answerer.begin(tmp_path, cloned) == ["--model", cloned, "--warm_start_levels", 0, "--lora", "false"]
+    words = [*team.options("answerer")[1:], *answerer.begin(tmp_path, cloned)]
+    run, warm, agent = parse_configs([*map(str, words)])
+    assert (run.lora, warm.warm_start_levels, agent.layout) == (False, 0, "conversation")

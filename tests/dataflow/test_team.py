@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("trl", reason="training needs the extra train")
 
 import yaml  # type: ignore[import-untyped]
+from rich.console import Console
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
+from agentgym_flow.dataflow import batches, run
+from agentgym_flow.dataflow.bookkeeping.manager import Manager
+from agentgym_flow.dataflow.config import FlowConfig
+from agentgym_flow.dataflow.records import Claim
 from agentgym_flow.dataflow.run import AFTER, BEFORE, POLICY, SETTINGS, Team
 from agentgym_flow.episodes import read_log
 from agentgym_flow.errors import BadSetting
@@ -20,6 +29,7 @@ from agentgym_flow.prompts import template_for
 from agentgym_flow.replay import verify_log
 from agentgym_flow.training.config_file import parse_configs, resolved
 from agentgym_flow.training.models import load_model, save_model
+from agentgym_flow.training.recipe import Recipe
 from agentgym_flow.training.run_folder import CONFIG
 
 TURNS = ["a", "b", "b", "a"]
@@ -92,3 +102,33 @@ def test_runs_that_are_no_team_are_refused(runs: list[Path], tmp_path: Path) -> 
     (runs[0] / "checkpoint").rmdir()
     with pytest.raises(BadSetting, match="has no checkpoint yet"):
         Team(runs).evaluate(AFTER, greedy=True, num_episodes=1)
+
+
+class Cloned(Exception):
+    """The end of the test below."""
+
+
+def test_a_policy_of_a_team_gives_signs_of_life_while_it_clones(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A language model may clone for longer than the deadline, after which the others take a silent one for dead."""
+    heard = threading.Event()
+
+    class Listening(Manager):
+        def beat(self, claim: Claim) -> None:
+            super().beat(claim)
+            heard.set()
+
+    def clone(_: Recipe, route: Callable[..., str] | None) -> None:
+        assert heard.wait(20)
+        raise Cloned
+
+    manager = Listening()
+    engine = SimpleNamespace(flow=manager, start=lambda workers: None, close=lambda: None)
+    monkeypatch.setattr(run, "engine_of", lambda *_: nullcontext(engine))
+    monkeypatch.setattr(batches, "BEAT", 0.01)
+    monkeypatch.setattr(Recipe, "clone_behaviour", clone)
+    words = ["--env_id=agentgym_flow/Sokoban-v0", f"--env_kwargs={KWARGS}", f"--output_dir={tmp_path / 'a'}"]
+    with pytest.raises(Cloned):
+        run.train(parse_configs([*words, "--threads=1"]), FlowConfig(turns=["a", "b"]), "http://x", "a", Console())
+    assert manager.status()["streams"]["a+b"]["policies"]["a"]["epoch"] == 1

@@ -113,6 +113,20 @@ class LeasedGroups:
         return self._manager
 
     # ---------------------------------------------------------------- a batch
+    def open(self, batch: int) -> None:
+        """Open the stream before a batch, in the main process, and send heartbeats from now on.
+
+        `take` does so if nobody did. Other policies of the stream wait for this one while it gives signs of life, and
+        before its first batch it may clone for longer than the deadline. Raises as `Manager.open`.
+        """
+        trainer = secrets.token_hex(8)
+        self._claim = self._flow.open(self._stream, self._policy, batch, self._setup(), trainer)
+        self._flow.admit(self._claim, [slot for slots in self._open.values() for slot in slots])
+        self._inbox = Inbox(self._flow, self._claim, self._receiver, self._config.check)
+        self._ended = threading.Event()
+        arguments = (self._flow, self._claim, self._ended)
+        threading.Thread(target=_beat, args=arguments, name="heartbeat", daemon=True).start()
+
     def take(self, batch: int, version: int) -> GroupBatch:
         """Publish the weights, plan ahead, and return the groups of a batch once all of them are played.
 
@@ -128,13 +142,7 @@ class LeasedGroups:
     def _publish(self, model: PreTrainedModel, batch: int, version: int) -> None:
         check_finite(model)
         if self._inbox is None:
-            trainer = secrets.token_hex(8)
-            self._claim = self._flow.open(self._stream, self._policy, batch, self._setup(), trainer)
-            self._flow.admit(self._claim, [slot for slots in self._open.values() for slot in slots])
-            self._inbox = Inbox(self._flow, self._claim, self._receiver, self._config.check)
-            self._ended = threading.Event()
-            arguments = (self._flow, self._claim, self._ended)
-            threading.Thread(target=_beat, args=arguments, name="heartbeat", daemon=True).start()
+            self.open(batch)
         state = state_to_send(model, self._dtype)
         try:
             self._flow.publish(self._claim, batch, version, self._sender.message(state))
