@@ -94,7 +94,10 @@ def rows_in(message: bytes) -> dict[str, list[Any]]:
     """
     content = memoryview(message)
     return _hashed(
-        {_name_of(one): (dtype, shape, content[begin:end]) for one, (dtype, shape, begin, end) in _parts(message).items()}
+        {
+            _name_of(one): (dtype, shape, content[begin:end])
+            for one, (dtype, shape, begin, end) in _parts(message).items()
+        }
     )
 
 
@@ -200,7 +203,7 @@ def applied(base: State | None, message: bytes, known: Rows | None = None) -> tu
     Raises:
         BadData: it is damaged, or applies to other weights.
     """
-    about = header(message)
+    about, message = header(message), bytes(message)  # it may be in a file
     try:
         state = _apply(base, about, _tensors(message))
     except BadData:

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 pytest.importorskip("trl", reason="training needs the extra train")
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:peft", "ignore::FutureWarning:transformers")
 
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config, PreTrainedModel, Qwen2Config
 
@@ -22,6 +21,8 @@ from agentgym_flow.training.models import with_lora
 from agentgym_flow.training.policy import AsyncModelPolicy
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
 from agentgym_flow.training.tiny import word_tokenizer
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:peft", "ignore::FutureWarning:transformers")
 
 WORDS = word_tokenizer(["push", "left", "right", "up", "down"])
 SIZES: dict[str, Any] = {"vocab_size": len(WORDS), "hidden_size": 16, "intermediate_size": 32}
@@ -72,9 +73,7 @@ def same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
-@pytest.mark.parametrize(
-    ("dtype", "lora"), [(torch.float32, False), (torch.float32, True), (torch.bfloat16, True)]
-)
+@pytest.mark.parametrize(("dtype", "lora"), [(torch.float32, False), (torch.float32, True), (torch.bfloat16, True)])
 def test_a_workers_model_is_the_trainers(kind: str, dtype: torch.dtype, lora: bool, tmp_path: Path) -> None:
     model, actor = models(kind, tmp_path, dtype, lora=lora)
     found = loaded(model, actor).model
