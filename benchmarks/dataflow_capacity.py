@@ -15,14 +15,15 @@ the manager retains one of these numbers of slots, a row is printed: slots per C
 resident memory per slot, and the seconds that a second manager needs to read a copy of the journal.
 
 With `--weights`, a trainer sends the weights of a model (a folder of Transformers) over HTTP, and two workers fetch and
-load them: first all of them in bfloat16, then with changed adapters of rank 16. The time is that from the trainer's
-call until the first worker has loaded them, of the second worker alone, and the CPU time of all.
+load them: all of them in bfloat16 to new workers, which make their models then; all of them again, changed; and changed
+adapters of rank 16. The time is that from the trainer's call until the first worker has loaded them, of the second
+worker alone, and the CPU time of all.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
+import asyncio
 import json
 import os
 import re
@@ -34,6 +35,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,11 @@ from agentgym_flow.dataflow.bookkeeping.manager import JOURNAL, Manager
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.network.client import HttpFlow, read_token
 from agentgym_flow.dataflow.records import Claim, Commit, Flow, Lease, LeaseKey, Slot
-from agentgym_flow.dataflow.stage import load_state, state_to_send
+from agentgym_flow.dataflow.residents import Residents
+from agentgym_flow.dataflow.stage import actor_setup, stage_of, state_to_send
+from agentgym_flow.training.config import AgentConfig
+from agentgym_flow.training.models import with_lora
+from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
 
 BATCH, GROUP = 1024, 8
 WINDOW = 16
@@ -201,48 +207,68 @@ def measure(engine: str, slots: int, per_call: int, payload: str) -> dict[str, f
         return {"cold": BATCH / (times[1] - times[0]), "slots": rate, "calls": calls / used}
 
 
-def weights(folder: str) -> Iterator[str]:
-    """Yield the rows of `--weights`."""
+def weights(folder: str) -> dict[str, list[float]]:
+    """Return the figures of `--weights`, by what was sent: megabytes, seconds of the first and of the second worker,
+    and CPU-seconds.
+
+    A worker has what a real one has: the stage of a setup, and models that it makes when weights come.
+    """
     import torch
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    run = RunConfig(env_kwargs={"size": 6, "boxes": 1}, model=folder, lora=True, dtype="bfloat16")
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
-    adapted = get_peft_model(model, LoraConfig(r=16, target_modules="all-linear"))
-    worker = copy.deepcopy(adapted)
+    adapted = with_lora(model, rank=16, alpha=32, seed=0)
+    args = AgentConfig(output_dir="unused", num_generations=8)
+    told = actor_setup((run, WarmStartConfig(), args), adapted, AutoTokenizer.from_pretrained(folder))
+    actor = stage_of({"policies": ["policy"], "turns": [], "actors": {"policy": told}}).actors["policy"]
     with tempfile.TemporaryDirectory() as place, over_http(Path(place)) as (flow, manager, _):
-        claim, loaded, rows = opened(flow), None, None
-        sender = wire.Sender()
-        for update, what in enumerate(("all weights", "changed adapters")):
+        claim, sender, rows = opened(flow), wire.Sender(), {}
+        workers = [Residents(flow, "policy", [actor.policy] * 2) for _ in range(2)]
+        for update, what in enumerate(("all weights, to a new worker", "all weights, changed", "changed adapters")):
             for name, tensor in adapted.named_parameters():
-                if update and "lora_B" in name:
-                    torch.nn.init.normal_(tensor)
-            used, began = cpu(manager), time.perf_counter()
-            version = flow.publish(claim, update, update, sender.message(state_to_send(adapted)))
-            times = []
-            for _ in range(2):
-                message = flow.fetch("policy", version, version - 1 if loaded else None)
-                state, known = wire.applied(loaded, message, rows)
-                load_state(worker, state)
+                if update == 1 or (update and "lora_B" in name):
+                    tensor.data = 1.5 * tensor.data + 0.5
+            used, times = cpu(manager), [time.perf_counter()]
+            message = sender.message(state_to_send(adapted))
+            version = flow.publish(claim, update, update, message)
+            for worker in workers:
+                worker.give_back(asyncio.run(worker.take(version, wire.header(message).digest)))
                 times.append(time.perf_counter())
-            row = f"{what} | {len(message) / 1e6:,.1f} | {times[0] - began:.2f} | {times[1] - times[0]:.2f}"
-            yield f"{row} | {cpu(manager) - used:.2f} |"
-            loaded, rows = state, known
+            seconds = [after - before for before, after in pairwise(times)]
+            rows[what] = [len(message) / 1e6, *seconds, cpu(manager) - used]
+            del message
             flow.ack(claim, update, [], [])
+    return rows
 
 
-def in_checkout(checkout: str, *options: object) -> dict[str, float]:
-    """Return what `measure` finds in a process with the package of a checkout."""
+def compare_weights(checkouts: list[str], folder: str, rounds: int) -> Iterator[str]:
+    """Yield the rows of `--weights`: medians, with the rounds of all checkouts taking turns."""
+    found = [[in_checkout(one, "--rounds", 0, "--weights", folder) for one in checkouts] for _ in range(rounds)]
+    for what in found[0][0]:
+        cells: list[str] = []
+        medians = []
+        for several in zip(*found, strict=True):
+            figures = [statistics.median(column) for column in zip(*(one[what] for one in several), strict=True)]
+            cells += [f"{figures[0]:,.1f}"] * (not cells) + [f"{one:.2f}" for one in figures[1:]]
+            medians.append(figures)
+        if len(medians) > 1:
+            cells += [f"{medians[0][column] / medians[1][column]:.2f}" for column in (1, 3)]
+        yield " | ".join([what, *cells])
+
+
+def in_checkout(checkout: str, *options: object) -> dict[str, Any]:
+    """Return what `measure` or `weights` finds in a process with the package of a checkout."""
     here = {**os.environ, "PYTHONPATH": checkout}
-    command = [sys.executable, str(Path(__file__).resolve()), "--measure", *map(str, options)]
+    command = [sys.executable, str(Path(__file__).resolve()), *map(str, options)]
     answer = subprocess.run(command, check=True, capture_output=True, text=True, env=here, cwd=checkout).stdout
-    found: dict[str, float] = json.loads(answer.splitlines()[-1])
+    found: dict[str, Any] = json.loads(answer.splitlines()[-1])
     return found
 
 
 def compare(checkouts: list[str], engine: str, slots: int, per_call: int, size: int, rounds: int) -> str:
     """Return the row of an engine, with the rounds of all checkouts taking turns."""
-    found = [[in_checkout(one, engine, slots, per_call, size) for one in checkouts] for _ in range(rounds)]
+    found = [[in_checkout(one, "--measure", engine, slots, per_call, size) for one in checkouts] for _ in range(rounds)]
     cells, medians = [], []
     for several in zip(*found, strict=True):
         cold, default, calls = (statistics.median(one[name] for one in several) for name in ("cold", "slots", "calls"))
@@ -258,7 +284,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=10_240, help="in each round; whole batches are made of them")
     parser.add_argument("--calls", type=int, nargs="+", default=[16, 1], help="slots a call")
     parser.add_argument("--bytes", type=int, default=6_000, help="of an episode")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="of each row; 0 with --weights: here, as JSON")
     parser.add_argument("--other", help="a checkout of the package to compare with")
     parser.add_argument("--retained", type=int, nargs="+", help="measure at these numbers of slots, in whole windows")
     parser.add_argument("--weights", help="a folder with a model of Transformers")
@@ -268,10 +294,16 @@ def main() -> None:
         engine, slots, per_call, size = options.measure
         print(json.dumps(measure(engine, int(slots), int(per_call), episode(int(size)))))
         return
+    checkouts = [str(Path(__file__).resolve().parents[1]), *([options.other] if options.other else [])]
+    if options.weights and not options.rounds:
+        print(json.dumps(weights(options.weights)))
+        return
     if options.weights:
-        print("| sent | MB | first worker, s | second worker, s | CPU-seconds |\n|---|---|---|---|---|")
-        for row in weights(options.weights):
-            print(f"| {row}", flush=True)
+        columns = ["first worker, s", "second worker, s", "CPU-seconds"] * len(checkouts)
+        columns = ["sent", "MB", *columns, *(["ratio of s", "ratio of CPU"] if options.other else [])]
+        print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+        for row in compare_weights(checkouts, options.weights, options.rounds):
+            print(f"| {row} |")
         return
     if options.retained:
         levels = [max(1, number // (WINDOW * BATCH)) * WINDOW * BATCH for number in options.retained]
@@ -280,7 +312,6 @@ def main() -> None:
             print(f"| {row}", flush=True)
         return
     slots = max(2, options.slots // BATCH) * BATCH
-    checkouts = [str(Path(__file__).resolve().parents[1]), *([options.other] if options.other else [])]
     columns = ["cold", "default", "best", "empty calls"] * len(checkouts) + ["ratio"] * (len(checkouts) - 1)
     print(f"| engine | slots a call | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 2)}")
     for engine in options.engines:

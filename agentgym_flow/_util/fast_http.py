@@ -41,7 +41,7 @@ class Head(NamedTuple):
 
 
 class HttpReply(NamedTuple):
-    """The answer to a request: status, headers and body."""
+    """The answer to a request: status, headers and body. A body that has only a length and slices is read in parts."""
 
     status: int
     headers: Mapping[str, str]
@@ -246,7 +246,7 @@ class FastProtocol(Patient, asyncio.Protocol):
         every = {**headers, "Content-Length": len(body), **({} if self._stays else {"Connection": "close"})}
         lines = "".join(f"{name}: {value}\r\n" for name, value in every.items())
         head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{lines}\r\n".encode("ascii")
-        view = memoryview(body)
+        view = memoryview(body) if isinstance(body, bytes | bytearray) else body
         self.transport.write(head + view[:PART])
         for start in range(PART, len(body), PART):
             await self._can_write.wait()

@@ -42,7 +42,7 @@ class Actor:
     """What a worker needs for one policy.
 
     Attributes:
-        model: a model of its shape, with any weights; it is only copied.
+        model: a model of its shape; its weights are never read, and may be on the device `meta`.
         tokenizer: of the model.
         template: the prompt template.
         args: the settings of its training, which include those of sampling.
@@ -54,7 +54,12 @@ class Actor:
     args: AgentConfig
 
     def policy(
-        self, generator: str = TRANSFORMERS, folder: Path = Path(), acts_as: str | None = None
+        self,
+        generator: str = TRANSFORMERS,
+        folder: Path = Path(),
+        acts_as: str | None = None,
+        *,
+        weights: bool = True,
     ) -> AsyncModelPolicy:
         """Return the policy on a copy of the model, whose weights are still to be loaded.
 
@@ -62,6 +67,7 @@ class Actor:
             generator: the backend that samples, as in the settings of training.
             folder: for transferring weights to it.
             acts_as: the name of the policy if several share the episodes.
+            weights: whether there is memory for weights; without, the policy is for prompts and parsing only.
 
         Raises as `make_generator`, and `BadSetting` if the generator reads less than the trainer expects.
         """
@@ -69,10 +75,9 @@ class Actor:
         device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
         if generator.startswith(SERVERS):
             device = torch.device("cpu")  # the copy only turns deltas into weights
-        if self.model.device.type == "meta":  # for prompts and parsing only
-            device = self.model.device
-        # Weights keep `requires_grad` as in training: without it, PyTorch chooses kernels that round differently.
-        model = copy.deepcopy(self.model).to(device).eval()
+        model = copy.deepcopy(self.model).eval()
+        if weights:
+            allocate(model, device)
         runs = make_generator(self.args, model, self.tokenizer, folder, None, generator)
         wanted = min(context_of(model), self.args.vllm_max_model_length or sys.maxsize)
         found = getattr(runs, "context", wanted)
@@ -115,6 +120,22 @@ class Stage:
 
 
 # ---------------------------------------------------------------- weights
+def allocate(model: PreTrainedModel, device: torch.device) -> None:
+    """Give all weights of a model new memory on a device, with undefined values, and move its buffers there.
+
+    Tied weights stay tied. Weights keep `requires_grad`: without it, PyTorch chooses kernels that round differently.
+    """
+    made: dict[int, torch.nn.Parameter] = {}
+    for module in model.modules():
+        for name, weight in module._parameters.items():
+            if weight is not None:
+                if id(weight) not in made:
+                    empty = torch.empty_like(weight, device=device)
+                    made[id(weight)] = torch.nn.Parameter(empty, weight.requires_grad)
+                module._parameters[name] = made[id(weight)]
+    model.to(device)
+
+
 def state_to_send(model: PreTrainedModel, dtype: torch.dtype | None = None) -> dict[str, torch.Tensor]:
     """Return the weights of a model on the CPU, tied ones once, floating-point ones as `dtype`.
 
@@ -179,8 +200,8 @@ _HERE = ("ddp_backend", "deepspeed", "log_rollouts", "output_dir", "report_to", 
 """Settings for the trainer's own machine."""
 
 
-def stage_of(setup: Mapping[str, Any], *, weights: bool = True) -> Stage:
-    """Return the stage for a setup from `Flow.describe`; without `weights`, for prompts and parsing only.
+def stage_of(setup: Mapping[str, Any]) -> Stage:
+    """Return the stage for a setup from `Flow.describe`. Its models have no memory for weights yet.
 
     Raises `BadSetting` or `BadData` if settings or files, or data that they name, do not work on this machine. For a
     model or tokenizer the error names the policy.
@@ -191,7 +212,7 @@ def stage_of(setup: Mapping[str, Any], *, weights: bool = True) -> Stage:
         with _setup_folder(of_policy) as folder:
             configs = parse_configs(["--config", str(folder / _CONFIG)])
             try:
-                actors[policy] = _actor(configs, folder, of_policy["dtype"], weights)
+                actors[policy] = _actor(configs, folder, of_policy["dtype"])
             except (OSError, ValueError, ImportError, KeyError) as error:  # of Transformers
                 raise BadSetting(
                     f"the model or the tokenizer of policy {policy!r} cannot be made here ({str(error).splitlines()[0]}"
@@ -217,22 +238,27 @@ def turn_router(turns: Sequence[str]) -> Callable[[PolicyInput], str]:
     return lambda policy_input: turns[min(len(policy_input.episode.turns), len(turns) - 1)]
 
 
-def _actor(configs: Configs, folder: Path, dtype: str | None, weights: bool) -> Actor:
+def _actor(configs: Configs, folder: Path, dtype: str | None) -> Actor:
+    from accelerate import init_empty_weights
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     run, _, agent = configs
-    with torch.random.fork_rng(devices=[]):  # all of it draws, also on no device, and a trainer may make actors too
-        with torch.device("cpu" if weights else "meta"):
-            config = AutoConfig.from_pretrained(folder)
-            model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, run.dtype))
+    # Random weights would take seconds. Buffers are real: those that are not sent have the values of every such model.
+    # All of it draws, also on no device, and a trainer may make actors too.
+    with torch.random.fork_rng(devices=[]), init_empty_weights(include_buffers=False):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=getattr(torch, run.dtype))
         if (folder / "generation_config.json").is_file():
             model.generation_config = type(model.generation_config).from_pretrained(folder)
         if is_adapter(str(folder)):
             from peft import PeftConfig, get_peft_model
 
             model = get_peft_model(model, PeftConfig.from_pretrained(folder), adapter_name=POLICY)
-    if dtype is not None:  # deltas need exactly the weights that were sent
-        model.to(getattr(torch, dtype))
+    (model.get_base_model() if has_adapter(model) else model).tie_weights()
+    if dtype is not None:  # deltas need exactly the weights that were sent; other buffers keep their precision
+        sent = model.state_dict().keys()
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            if name in sent and tensor.is_floating_point():
+                tensor.data = tensor.data.to(getattr(torch, dtype))
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
     return Actor(model, tokenizer, run.make_template(), agent)
 

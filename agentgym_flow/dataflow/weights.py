@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import warnings
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -17,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors.torch import load
 
 from agentgym_flow.core import stable_hash
 from agentgym_flow.errors import BadData, shown
@@ -52,6 +52,10 @@ _TYPES = {
 }
 """The names of types in safetensors."""
 _TYPE_NAMES = {dtype: name for name, dtype in _TYPES.items()}
+
+with warnings.catch_warnings():  # PyTorch warns once in a process; nobody writes to tensors in a message
+    warnings.simplefilter("ignore")
+    torch.frombuffer(b"0", dtype=torch.uint8)
 
 
 class Header(NamedTuple):
@@ -88,22 +92,44 @@ def rows_in(message: bytes) -> dict[str, list[Any]]:
 
     Raises `BadData` if it is damaged.
     """
+    content = memoryview(message)
+    return _hashed(
+        {
+            _name_of(one): (dtype, shape, content[begin:end])
+            for one, (dtype, shape, begin, end) in _parts(message).items()
+        }
+    )
+
+
+def _parts(message: bytes) -> dict[str, tuple[torch.dtype, list[int], int, int]]:
+    """Return type, shape, beginning and end of each tensor in a message. Raises `BadData` if it is damaged."""
     try:
-        start = 8 + int.from_bytes(message[:8], "little")
+        start = place = 8 + int.from_bytes(message[:8], "little")
         entries = json.loads(message[8:start])
         del entries["__metadata__"]
-        content, of, place = memoryview(message)[start:], {}, 0
+        found = {}
         for name, entry in sorted(entries.items(), key=lambda one: one[1]["data_offsets"]):
             dtype, shape, (begin, end) = _TYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
-            if begin != place or end - begin != math.prod(shape, start=dtype.itemsize):
+            fits = all(type(size) is int and size >= 0 for size in shape)
+            if not fits or start + begin != place or end - begin != math.prod(shape, start=dtype.itemsize):
                 raise ValueError(f"{shown(name)} has another size")
-            of[_name_of(name)] = dtype, shape, content[begin:end]
-            place = end
-        if place != len(content):
+            found[name] = dtype, shape, start + begin, start + end
+            place = start + end
+        if place != len(message):
             raise ValueError("it is cut off")
-        return _hashed(of)
     except Exception as error:
         raise BadData(f"damaged weights: {error!s:.200}; fetch them again") from None
+    return found
+
+
+def _tensors(message: bytes) -> dict[str, torch.Tensor]:
+    """Return the tensors in a message, which share its memory. Raises `BadData` if it is damaged."""
+    return {
+        name: torch.frombuffer(message, dtype=dtype, count=math.prod(shape), offset=begin).reshape(shape)
+        if end > begin
+        else torch.empty(shape, dtype=dtype)
+        for name, (dtype, shape, begin, end) in _parts(message).items()
+    }
 
 
 def _hashed(of: Mapping[str, tuple[torch.dtype, list[int], memoryview]]) -> dict[str, list[Any]]:
@@ -167,7 +193,7 @@ def apply(base: State | None, message: bytes) -> dict[str, torch.Tensor]:
 def applied(base: State | None, message: bytes, known: Rows | None = None) -> tuple[dict[str, torch.Tensor], Rows]:
     """Return the weights after applying a message, on the CPU, and their rows.
 
-    They may share tensors with `base`, which is unchanged.
+    They may share memory with the message and with `base`, which is unchanged, so they must not be changed either.
 
     Args:
         base: the weights that a delta applies to, or its result; not needed for a full message.
@@ -177,9 +203,9 @@ def applied(base: State | None, message: bytes, known: Rows | None = None) -> tu
     Raises:
         BadData: it is damaged, or applies to other weights.
     """
-    about = header(message)
+    about, message = header(message), bytes(message)  # it may be in a file
     try:
-        state = _apply(base, about, load(bytes(message)))
+        state = _apply(base, about, _tensors(message))
     except BadData:
         raise
     except Exception as error:

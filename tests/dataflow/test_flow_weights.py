@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,9 @@ from hypothesis import strategies as st
 from safetensors.torch import load, save
 
 from agentgym_flow.dataflow import weight_store
+from agentgym_flow.dataflow.bookkeeping.manager import Manager
+from agentgym_flow.dataflow.network.client import HttpFlow
+from agentgym_flow.dataflow.network.server import serving
 from agentgym_flow.dataflow.weight_store import Files, Relay, WeightStore
 from agentgym_flow.dataflow.weights import (
     DELTA,
@@ -523,3 +527,24 @@ def test_a_version_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeyp
     WeightStore(files).put("p", 0, full(state(0)))
     content = (folder / "p@0.safetensors").stat().st_ino
     assert synced == [(content, False), (folder.stat().st_ino, True)], "content, then name"
+
+
+def test_a_file_is_read_in_parts_as_it_is_sent(tmp_path: Path) -> None:
+    """A manager that sends weights to many workers holds none of them in memory."""
+    files, content = Files(tmp_path / "weights"), full(state(1))
+    files["p@1"] = content
+    message = files["p@1"]
+    assert (len(message), message[:8], message[8:], header(message)) == (
+        len(content), content[:8], content[8:], header(content)
+    )  # fmt: skip
+    del files["p@1"]
+    assert message[5:99] == content[5:99], "deleted while it is sent"
+    sent = pickle.loads(pickle.dumps(message))
+    assert type(sent) is bytes
+    assert sent == content == message
+    with serving(Manager(store=WeightStore(files)), "token" * 9) as address:
+        flow = HttpFlow(address, "token" * 9, deadline=5.0)
+        claim = flow.open("s", "p", 0, {"policies": ["p"], "staleness": 0}, "t")
+        big = full({"w": torch.arange(700_000)})
+        assert flow.fetch("p", flow.publish(claim, 0, 0, big), None) == big
+        flow.close()

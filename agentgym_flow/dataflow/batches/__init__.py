@@ -170,8 +170,8 @@ class LeasedGroups:
         """Return the receiver, which replays episodes; all policies of the stream must have opened it."""
         policies: dict[str, PromptedPolicy] = {}
         if len(self._policies) > 1:
-            stage = stage_of(self._flow.describe()[self._stream], weights=False)
-            policies = {name: actor.policy(acts_as=name) for name, actor in stage.actors.items()}
+            stage = stage_of(self._flow.describe()[self._stream])
+            policies = {name: actor.policy(acts_as=name, weights=False) for name, actor in stage.actors.items()}
             self._own.envs.keep = stage.keep or self._own.envs.keep  # a report has what any of the trainers reads
         policies[self._policy] = self._own.policy
         route = turn_router(self._config.turns or self._policies)
