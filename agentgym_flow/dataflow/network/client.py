@@ -190,7 +190,7 @@ class HttpFlow(RemoteFlow):
         raise BadSetting(f"{self.url} refused {call.name} with HTTP {status}: {refused.get('message')!s:.300}{advice}")
 
     def _post(self, call: network.RemoteCall, path: str, body: bytes, patience: float) -> tuple[int, bytes]:
-        """Make one attempt; return status and body of the answer, after checking its checksum; weights have a digest."""
+        """Make one attempt; return status and body of the answer, after checking its checksum, except of weights."""
         headers = {} if call.raw else {network.CHECKSUM: network.checksum_of(body)}
         try:
             answer = self._endpoint.send(path, body, headers, idle=patience)
