@@ -309,7 +309,7 @@ class Connections:
     ) -> Answer:
         method, path, body, headers = request
         timed = cast("_TimedSocket", connection.sock)
-        timed.until, timed.idle = until, idle
+        timed.until, timed.idle, timed.holds = until, idle, 0 < len(body or b"") <= _CHUNK
         complete, target, headers = False, self.address.path + path, {**self._headers, **headers}
         if self._proxy is not None and self.address.scheme == "http":
             netloc = f"[{self.address.host}]" if ":" in self.address.host else self.address.host
@@ -349,6 +349,7 @@ class _TimedSocket:
     def __init__(self, wrapped: socket.socket) -> None:
         self._wrapped = wrapped
         self.until = self.idle = math.inf
+        self.holds, self._held = False, b""  # the next part is a head, which is sent together with a short body
 
     def wait(self) -> None:
         """Set the timeout of the next operation to the remaining time. Raises `TimeoutError` if there is none."""
@@ -356,7 +357,10 @@ class _TimedSocket:
         self._wrapped.settimeout(None if seconds == math.inf else seconds)
 
     def sendall(self, data: Any) -> None:
-        left = memoryview(data)
+        if self.holds:  # a server that gets both at once is woken up once
+            self.holds, self._held = False, data
+            return
+        left, self._held = memoryview(self._held + data), b""
         while left:  # the timeout of `socket.sendall` holds for all of the data, however much it is
             self.wait()
             left = left[self._wrapped.send(left[:_CHUNK]) :]

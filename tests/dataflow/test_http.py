@@ -55,7 +55,7 @@ class Served:
     def ask(self, path: str, body: bytes = EMPTY, *, method: str = "POST", **headers: str | None) -> tuple[int, Any]:
         """Return status and answer of a request, whose token and digest are right unless given."""
         usual: dict[str, str | None] = {"Authorization": f"Bearer {TOKEN}"}
-        usual["Content-Digest"] = network.digest_of(body)
+        usual["Content-CRC32"] = network.checksum_of(body)
         usual |= {name.replace("_", "-"): value for name, value in headers.items()}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
@@ -146,7 +146,7 @@ def test_arguments_are_read_or_refused(name: str, values: Any) -> None:
 
 
 @pytest.mark.parametrize("token", ["Bearer wrong", "Bearer", "Basic " + TOKEN, "", None, "Bearer \xe9"])
-@pytest.mark.parametrize("path", ["/v3/status", "/v3/nothing"])
+@pytest.mark.parametrize("path", ["/v4/status", "/v4/nothing"])
 def test_a_wrong_token_learns_nothing(refusing: Served, token: str | None, path: str) -> None:
     status, answer = refusing.ask(path, Authorization=token)
     assert (status, answer["message"]) == (401, "the token is missing or wrong")
@@ -189,8 +189,8 @@ def test_a_wrong_token_is_named_by_the_client_at_once(served: Served) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/v3", "/v3/", "/v3/status/", "/v2/status", "/v3/../v3/status", "/v3/%73tatus/x", "/v3/_stream", "/v3/close",
-     "/v3/__init__", "//v3/status", "/v3/status%00", "/etc/passwd", "/v3/Manager.status"],
+    ["/", "/v4", "/v4/", "/v4/status/", "/v3/status", "/v4/../v4/status", "/v4/%73tatus/x", "/v4/_stream", "/v4/close",
+     "/v4/__init__", "//v4/status", "/v4/status%00", "/etc/passwd", "/v4/Manager.status"],
 )  # fmt: skip
 def test_other_paths_are_not_there(refusing: Served, path: str) -> None:
     assert refusing.ask(path)[0] == 404
@@ -198,11 +198,11 @@ def test_other_paths_are_not_there(refusing: Served, path: str) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"])
 def test_calls_are_posted(refusing: Served, method: str) -> None:
-    assert refusing.ask("/v3/status", method=method)[0] == 405
+    assert refusing.ask("/v4/status", method=method)[0] == 405
 
 
 def test_an_unknown_method_is_no_request(refusing: Served) -> None:
-    assert refusing.ask("/v3/status", method="BREW")[0] == 400
+    assert refusing.ask("/v4/status", method="BREW")[0] == 400
 
 
 @pytest.mark.parametrize(
@@ -236,11 +236,11 @@ def test_an_unknown_method_is_no_request(refusing: Served) -> None:
     ],
 )
 def test_garbage_is_refused_with_a_sentence(refusing: Served, path: str, body: Any) -> None:
-    status, answer = refusing.ask(f"/v3/{path}", body if isinstance(body, bytes) else network.dumped(body))
+    status, answer = refusing.ask(f"/v4/{path}", body if isinstance(body, bytes) else network.dumped(body))
     assert status == 400
     assert answer["message"]
     assert "Traceback" not in answer["message"]
-    assert refusing.ask("/v3/status")[0] == 200
+    assert refusing.ask("/v4/status")[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -256,18 +256,18 @@ def test_garbage_is_refused_with_a_sentence(refusing: Served, path: str, body: A
     ],
 )
 def test_what_the_manager_refuses_has_a_name(refusing: Served, path: str, arguments: dict[str, Any]) -> None:
-    status, answer = refusing.ask(f"/v3/{path}", network.dumped(arguments))
+    status, answer = refusing.ask(f"/v4/{path}", network.dumped(arguments))
     assert (status, answer["error"] in network.ERRORS) == (422, True)
 
 
 def test_bodies_are_bounded(served: Served) -> None:
-    status, answer = served.ask("/v3/lease", b"x", Content_Length=str(network.SMALL_BODY + 1))
+    status, answer = served.ask("/v4/lease", b"x", Content_Length=str(network.SMALL_BODY + 1))
     assert status == 413
     assert "1,048,576 bytes" in answer["message"]
 
 
 def test_a_body_without_a_length_is_refused(served: Served) -> None:
-    head = f"POST /v3/lease HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = f"POST /v4/lease HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nTransfer-Encoding: chunked\r\n\r\n"
     assert raw(served, head.encode()).startswith(b"HTTP/1.1 411")
 
 
@@ -278,15 +278,15 @@ def raw(served: Served, sent: bytes) -> bytes:
         return b"".join(iter(partial(client.recv, 1 << 16), b""))
 
 
-GOOD = f"POST /v3/status HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Digest: {network.digest_of(EMPTY)}\r\n"
+GOOD = f"POST /v4/status HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-CRC32: {network.checksum_of(EMPTY)}\r\n"
 
 
 @pytest.mark.parametrize(
     ("head", "status"),
     [
-        ("POST /v3/status\r\n", 400),
-        ("POST /v3/status HTTP/2\r\n", 400),
-        ("POST /v3/sta tus HTTP/1.1\r\n", 400),
+        ("POST /v4/status\r\n", 400),
+        ("POST /v4/status HTTP/2\r\n", 400),
+        ("POST /v4/sta tus HTTP/1.1\r\n", 400),
         (GOOD + "a : b\r\n", 400),
         (GOOD + " folded\r\n", 400),
         (GOOD + "a: b\nTransfer-Encoding: chunked\r\n", 400),
@@ -314,7 +314,7 @@ def test_large_bodies_arrive_whole_and_their_connections_go_on(served: Served) -
     assert served.flow.commit("w", sent) == [CommitVerdict.ACCEPTED] * 2
     assert [one.payload for one in served.flow.arrivals(claim, 0)] == [one.payload for one in sent]
     call = f"publish?claim={json.dumps(claim)}&update=2&step=2".replace(" ", "")
-    cut = f"POST /v3/{call} HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 5000000\r\n\r\n".encode()
+    cut = f"POST /v4/{call} HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 5000000\r\n\r\n".encode()
     with socket.create_connection(("127.0.0.1", served.port), timeout=20) as client:
         client.sendall(cut + bytes(2 << 20))
     assert served.flow.publish(claim, 2, 2, WEIGHTS) == 3, "half of a body is no call"
@@ -354,13 +354,13 @@ def test_requests_may_come_in_pieces_and_many_at_once(served: Served) -> None:
 
 
 def test_a_damaged_request_is_refused(served: Served) -> None:
-    status, answer = served.ask("/v3/status", EMPTY, Content_Digest=network.digest_of(b"{}"))
+    status, answer = served.ask("/v4/status", EMPTY, Content_CRC32=network.checksum_of(b"{}"))
     assert (status, answer["error"]) == (400, "Corrupted")
-    assert served.ask("/v3/status", Content_Digest=None)[0] == 400
+    assert served.ask("/v4/status", Content_CRC32=None)[0] == 400
 
 
 def test_slow_bodies_keep_nobody_waiting(served: Served) -> None:
-    head = f"POST /v3/status HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 100\r\n\r\n{{"
+    head = f"POST /v4/status HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 100\r\n\r\n{{"
     slow = [socket.create_connection(("127.0.0.1", served.port), timeout=20) for _ in range(50)]
     try:
         for one in slow:
@@ -379,7 +379,7 @@ def test_who_sends_half_a_request_is_disconnected(monkeypatch: pytest.MonkeyPatc
     with http_serving(there, TOKEN) as url:
         half = Served(url, there)
         assert raw(half, b"") == b"", "who sends nothing"
-        assert raw(half, b"POST /v3/status HT") == b""
+        assert raw(half, b"POST /v4/status HT") == b""
         assert raw(half, f"{GOOD}Content-Length: 100\r\n\r\n{{".encode()) == b""
         assert raw(half, f"{GOOD}Content-Length: 2000000\r\n\r\n{{".encode()).startswith(b"HTTP/1.1 413")
         assert raw(half, f"{GOOD.replace('status', 'publish')}Content-Length: 2000000\r\n\r\n{{".encode()) == b""
@@ -396,18 +396,18 @@ def test_silent_clients_make_room_for_others(monkeypatch: pytest.MonkeyPatch) ->
         assert served.flow.status()["streams"] == {}
         for number in range(3):
             body = network.dumped({"worker": f"w{number}", "count": 1, "wait": 30})
-            head = f"POST /v3/lease HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {len(body)}\r\n"
-            sent = f"{head}Content-Digest: {network.digest_of(body)}\r\n\r\n".encode() + body
+            head = f"POST /v4/lease HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {len(body)}\r\n"
+            sent = f"{head}Content-CRC32: {network.checksum_of(body)}\r\n\r\n".encode() + body
             stack.enter_context(socket.create_connection(address, timeout=20)).sendall(sent)
             while f"w{number}" not in there.status()["workers"]:
                 time.sleep(0.01)
-        assert served.ask("/v3/status")[0] == 503, "all have requests under way"
+        assert served.ask("/v4/status")[0] == 503, "all have requests under way"
         opened(there)
 
 
 def test_nothing_is_read_of_who_has_no_token(served: Served) -> None:
     with socket.create_connection(("127.0.0.1", served.port), timeout=20) as client:
-        client.sendall(b"POST /v3/publish HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
+        client.sendall(b"POST /v4/publish HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
         assert client.recv(4096).startswith(b"HTTP/1.1 401")
 
 
@@ -416,7 +416,7 @@ def test_a_defect_of_the_manager_shows_no_details(served: Served, monkeypatch: p
         raise RuntimeError("secret detail")
 
     monkeypatch.setattr(served.manager, "status", fail)
-    assert served.ask("/v3/status") == (500, {"error": "Failed", "message": "RuntimeError"})
+    assert served.ask("/v4/status") == (500, {"error": "Failed", "message": "RuntimeError"})
     served.flow.deadline = 0.3
     with pytest.raises(FlowDown, match=r"gave no answer for 0\.3 seconds \(HTTP 500\)"):
         served.flow.status()
@@ -425,7 +425,7 @@ def test_a_defect_of_the_manager_shows_no_details(served: Served, monkeypatch: p
 def test_a_manager_of_another_version_is_named_at_once(served: Served) -> None:
     """Refusals are JSON in every version, so each side understands the other's."""
     with pytest.raises(BadSetting, match=r"HTTP 404: there is no such call; is this another version of agentgym_flow"):
-        served.flow._answer(network.CALLS["status"], "/v2/status", EMPTY, 5.0)
+        served.flow._answer(network.CALLS["status"], "/v3/status", EMPTY, 5.0)
     assert json.loads(network.refusal("NotFound", "\ud800")) == {"error": "NotFound", "message": "\ud800"}
 
 
@@ -488,8 +488,8 @@ def test_many_who_wait_hold_up_nobody(served: Served) -> None:
 def test_leases_of_a_worker_that_has_gone_are_given_back(served: Served) -> None:
     body = network.dumped({"worker": "gone", "count": 4, "wait": 20})
     connection = http.client.HTTPConnection("127.0.0.1", served.port)
-    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Digest": network.digest_of(body)}
-    connection.request("POST", "/v3/lease", body, headers)
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-CRC32": network.checksum_of(body)}
+    connection.request("POST", "/v4/lease", body, headers)
     while "gone" not in served.flow.status()["workers"]:
         time.sleep(0.01)
     connection.close()

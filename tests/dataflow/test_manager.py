@@ -567,7 +567,7 @@ def test_a_damaged_episode_is_noticed(tmp_path: Path, clock: Clock) -> None:
     manager.commit("w", [played(lease) for lease in manager.lease("w", 4)])
     manager.close()
     with sqlite3.connect(path) as file:
-        file.execute("UPDATE payloads SET payload = CAST('x' AS BLOB) WHERE sample = 1")
+        file.execute("UPDATE payloads SET payload = CAST('x' AS BLOB) WHERE number % 2 = 1")
     file.close()
     with pytest.raises(BadData, match="the episode of slot"):
         make_manager(clock, journal=ManagerJournal(path))

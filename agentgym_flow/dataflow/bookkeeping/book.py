@@ -24,7 +24,6 @@ from agentgym_flow.dataflow.records import (
     CommitVerdict,
     Lease,
     LeaseKey,
-    SlotId,
     stage_digest,
 )
 from agentgym_flow.errors import BadSetting, FlowDown, UnknownName, shown
@@ -64,8 +63,7 @@ class Book:
         self._settled = True  # whether the journal has the present setups
         self._down = ""  # why calls cannot be answered any more
         self._events: defaultdict[str, list[Event]] = defaultdict(list)  # of this call, by stream
-        self._payloads: list[tuple[str, SlotId, bytes]] = []
-        self._forgotten: list[tuple[str, SlotId]] = []
+        self._payloads: list[tuple[str, int, bytes]] = []
         for stream, (setup, ledger) in self._journal.load().items():
             self._add(stream, setup, ledger)
 
@@ -134,13 +132,9 @@ class Book:
         """Note a call of a ledger: the method and its arguments, as plain data."""
         self._events[stream].append((name, *args))
 
-    def put_payload(self, stream: str, slot: SlotId, payload: bytes) -> None:
-        """Store an episode."""
-        self._payloads.append((stream, slot, payload))
-
-    def drop_payloads(self, stream: str, slots: list[SlotId]) -> None:
-        """Delete episodes."""
-        self._forgotten += [(stream, slot) for slot in slots]
+    def put_payload(self, stream: str, number: int, payload: bytes) -> None:
+        """Store the episode of a commit."""
+        self._payloads.append((stream, number, payload))
 
     def replace_setup(self, stream: str, setup: dict[str, Any]) -> None:
         """Replace the setup of a stream."""
@@ -174,7 +168,7 @@ class Book:
             if weights not in figures:
                 there = ledger.played_with(entry)
                 figures[weights] = {p: it.step for p, it in there.items()}, {p: it.update for p, it in there.items()}
-            payload = self._journal.payload(stream, entry.id) if entry.digest else b""
+            payload = self._journal.payload(stream, entry.number) if entry.digest else b""
             assert payload is not None, "the journal has all committed episodes"
             of = entry.versions() if is_partial else ()
             used = tuple((name, number, ledger.of(name).versions.by_number[number].step) for name, number in of)
@@ -296,12 +290,12 @@ class Book:
                 raise BadSetting(f"{twice[0]} acts in stream {other}, so it cannot act in {stream} too")
 
     def _write(self, durable: bool) -> None:
-        noted = (self._events, self._payloads, self._forgotten)
-        if any(noted):
+        if self._events:  # no episode comes or goes without one
             self._durable |= durable
-            self._journal.write(*noted, durable=self._durable)
+            gone = {stream: ledger.slots.gone for stream, ledger in self.ledgers.items() if ledger.slots.gone}
+            self._journal.write(self._events, self._payloads, gone, durable=self._durable)
             self._durable = False
-            for done in noted:
+            for done in (self._events, self._payloads, *gone.values()):
                 done.clear()
         if not self._settled:
             self._journal.compact(self._streams())

@@ -110,6 +110,7 @@ class Entries:
         waiting: for each batch, how many slots are not in the state `used`.
         withdrawn: the slots that were leased, withdrawn and not planned again, each with its last attempt, which must
             not commit if the slot is planned again.
+        gone: the numbers of commits whose episodes are not needed any more, until these are deleted.
     """
 
     def __init__(self) -> None:
@@ -130,6 +131,7 @@ class Entries:
         self._leases: list[tuple[float, SlotId, int]] = []  # a heap: deadline, slot and attempt
         self._commits: list[tuple[int, LedgerEntry]] = []  # sorted: number and slot
         self.withdrawn: dict[SlotId, int] = {}
+        self.gone: list[int] = []
 
     # ---------------------------------------------------------------- moves
     def add(self, slot_id: SlotId, slot: Slot) -> None:
@@ -143,6 +145,8 @@ class Entries:
         """Queue a slot again, and drop its episode."""
         self._move(entry, QUEUED)
         change_counts(self.played_with, entry.newer, -1)
+        if entry.digest:
+            self.gone.append(entry.number)
         entry.number, entry.digest, entry.size, entry.newer = 0, "", 0, ()
         heapq.heappush(self._queue, entry.id)
 
@@ -176,6 +180,8 @@ class Entries:
             entry.weights = {**entry.weights, **oldest}
             entry.newer = tuple(one for one in used if one not in oldest.items())
             change_counts(self.played_with, entry.versions(), 1)
+        if entry.digest:  # it was rejected once too often
+            self.gone.append(entry.number)
         self.last_commit += 1
         entry.digest, entry.number = digest, self.last_commit
         self._commits.append((entry.number, entry))
@@ -203,6 +209,8 @@ class Entries:
         self.counts[why] += 1
         if why == "withdrawn" and entry.attempt:
             self.withdrawn[entry.id] = entry.attempt
+        if entry.digest:
+            self.gone.append(entry.number)
         entry.number = 0
 
     def forget_before(self, batch: int) -> None:

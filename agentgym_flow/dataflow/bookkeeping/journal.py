@@ -50,18 +50,19 @@ PATIENCE = 10.0
 """Seconds to wait for a manager that is about to end."""
 
 _APPLICATION = 0x41474646
-_VERSION = 4
+_VERSION = 5
 _TABLES = """
-CREATE TABLE streams (name TEXT PRIMARY KEY, setup TEXT NOT NULL, ledger TEXT NOT NULL, sum INTEGER NOT NULL);
+CREATE TABLE streams (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL, setup TEXT NOT NULL, ledger TEXT NOT NULL, sum INTEGER NOT NULL
+);
 CREATE TABLE batches (stream TEXT, batch INTEGER, slots TEXT NOT NULL, PRIMARY KEY (stream, batch));
 CREATE TABLE calls (number INTEGER PRIMARY KEY, stream TEXT NOT NULL, events TEXT NOT NULL, sum INTEGER NOT NULL);
-CREATE TABLE payloads (
-    stream TEXT, batch INTEGER, place INTEGER, sample INTEGER, payload BLOB NOT NULL,
-    PRIMARY KEY (stream, batch, place, sample)
-)
+CREATE TABLE payloads (number INTEGER PRIMARY KEY, payload BLOB NOT NULL)
 """
+_STREAM = 1 << 40
+"""The numbers of `payloads` are those of commits, and as many times this as the id of the stream."""
+
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE)  # the latter is what SQLite makes of a quota
-_WHERE = "stream = ? AND batch = ? AND place = ? AND sample = ?"
 
 
 @contextmanager
@@ -123,6 +124,7 @@ class ManagerJournal:
         self._sum = 0
         self._bytes = 0  # of calls
         self._ahead = 0  # bytes in the write-ahead log, about
+        self._ids: dict[str, int] = {}  # of the streams
         self._sums: dict[str, dict[int, int]] = {}  # of the rows of `batches`, for each stream and batch
 
     def load(self) -> dict[str, tuple[dict[str, Any], Ledger]]:
@@ -131,9 +133,10 @@ class ManagerJournal:
             if self._file.execute("PRAGMA quick_check").fetchone() != ("ok",):
                 raise self._damaged("its pages are")
             found = {}
-            for name, setup, ledger, row_sum in self._file.execute("SELECT * FROM streams"):
-                if row_sum != _sum_of(0, name, setup, ledger):
+            for number, name, setup, ledger, row_sum in self._file.execute("SELECT * FROM streams ORDER BY id"):
+                if row_sum != _sum_of(0, str(number), name, setup, ledger):
                     raise self._damaged(f"stream {name}")
+                self._ids[name] = number
                 state = msgspec.json.decode(ledger)
                 self._sums[name] = dict(state.pop("batches"))
                 state["slots"]["entries"] = self._entries(name)
@@ -146,6 +149,7 @@ class ManagerJournal:
                     _replay(found[stream][1], *event)
             for stream, (_, ledger) in found.items():
                 self._check_payloads(stream, ledger)
+                ledger.slots.gone.clear()  # the calls that were repeated here have deleted these
             ahead = self.path.with_name(f"{self.path.name}-wal")
             self._ahead = ahead.stat().st_size if ahead.exists() else 0  # of a manager that was killed
         except (sqlite3.Error, LookupError, ValueError, TypeError, AssertionError) as error:
@@ -166,8 +170,8 @@ class ManagerJournal:
     def write(
         self,
         events: Mapping[str, Sequence[Event]],
-        payloads: Iterable[tuple[str, SlotId, bytes]] = (),
-        forgotten: Iterable[tuple[str, SlotId]] = (),
+        payloads: Iterable[tuple[str, int, bytes]] = (),
+        gone: Mapping[str, Iterable[int]] | None = None,
         *,
         durable: bool = False,
     ) -> None:
@@ -175,8 +179,8 @@ class ManagerJournal:
 
         Args:
             events: for each stream, the calls of its ledger.
-            payloads: stream, slot and content of new episodes.
-            forgotten: stream and slot of episodes to delete.
+            payloads: stream, number of the commit and content of new episodes.
+            gone: for each stream, the numbers of commits whose episodes to delete.
             durable: survive a loss of power.
 
         Raises `DiskFull`, or what SQLite raises; then nothing was written.
@@ -186,19 +190,21 @@ class ManagerJournal:
             text = _encode(some)
             total, size = _sum_of(total, stream, text), size + len(text)
             calls.append((stream, text, total))
-        added = [(name, *slot, payload) for name, slot, payload in payloads]
+        added = [(self._ids[name] * _STREAM + number, payload) for name, number, payload in payloads]
+        deleted = [(self._ids[name] * _STREAM + one,) for name, numbers in (gone or {}).items() for one in numbers]
         rows: list[tuple[str, Iterable[Sequence[Any]]]] = [
             ("INSERT INTO calls (stream, events, sum) VALUES (?, ?, ?)", calls),
-            ("INSERT OR REPLACE INTO payloads VALUES (?, ?, ?, ?, ?)", added),
-            (f"DELETE FROM payloads WHERE {_WHERE}", [(name, *slot) for name, slot in forgotten]),
+            ("INSERT INTO payloads VALUES (?, ?)", added),
+            ("DELETE FROM payloads WHERE number = ?", deleted),
         ]
         self._transact(rows, durable)
         self._ahead += size - self._bytes + sum([len(row[-1]) for row in added]) + 4 * PAGE
         self._sum, self._bytes = total, size
 
-    def payload(self, stream: str, slot: SlotId) -> bytes | None:
-        """Return the content of an episode as written last; None if it was deleted."""
-        row = self._file.execute(f"SELECT payload FROM payloads WHERE {_WHERE}", (stream, *slot)).fetchone()
+    def payload(self, stream: str, number: int) -> bytes | None:
+        """Return the content of the episode of a commit; None if it was deleted."""
+        key = self._ids[stream] * _STREAM + number
+        row = self._file.execute("SELECT payload FROM payloads WHERE number = ?", (key,)).fetchone()
         return None if row is None else row[0]
 
     @property
@@ -227,13 +233,14 @@ class ManagerJournal:
                 sums[name][batch] = _sum_of(0, name, text)
                 batches.append((name, batch, text))
             texts = name, _encode(setup), _encode({**state, "batches": [*sums[name].items()]})
-            rows.append((*texts, _sum_of(0, *texts)))
+            number = self._ids.setdefault(name, len(self._ids) + 1)
+            rows.append((number, *texts, _sum_of(0, str(number), *texts)))
         self._transact(
             [
                 ("DELETE FROM calls", [()]),
                 ("DELETE FROM batches WHERE stream = ? AND batch = ?", gone),
                 ("INSERT INTO batches VALUES (?, ?, ?)", batches),
-                ("INSERT OR REPLACE INTO streams VALUES (?, ?, ?, ?)", rows),
+                ("INSERT OR REPLACE INTO streams VALUES (?, ?, ?, ?, ?)", rows),
             ],
             durable=True,
         )
@@ -256,7 +263,7 @@ class ManagerJournal:
 
     def _check_payloads(self, stream: str, ledger: Ledger) -> None:
         for slot, entry in ledger.entries.items():
-            payload = self.payload(stream, slot)
+            payload = self.payload(stream, entry.number) if entry.digest else b""
             if entry.digest and (payload is None or digest_of(payload) != entry.digest):
                 raise self._damaged(f"the episode of slot {slot}")
 

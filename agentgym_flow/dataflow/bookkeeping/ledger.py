@@ -195,26 +195,26 @@ class Ledger:
             if slot.batch >= oldest:
                 self.slots.add(slot_id, slot)
 
-    def publish(self, policy: str, published: PublishedWeights) -> list[SlotId]:
+    def publish(self, policy: str, published: PublishedWeights) -> None:
         """Make an update of `policy` available for leases, and retire those that no batch needs.
 
         In fixed order, batches need the updates from that of the earliest batch on; in ready order, the newest
-        `staleness + 1`. Returns the slots whose episodes are void, because an earlier trainer has published this update
-        with other weights.
+        `staleness + 1`. If an earlier trainer has published this update with other weights, episodes played with these
+        are void.
 
         Raises `BadSetting` if the same trainer has published it with other weights, and `BadData` as `ack`.
         """
         progress = self.of(policy)
         progress.check_done(published.update)
         versions = progress.versions
-        void = self._requeue_void() if versions.publish(published) else []
+        if versions.publish(published):
+            self._requeue_void()
         newest = versions.newest()
         if self.order == FIXED:
             earliest = min([*self.slots.waiting, *(one.done for one in self.progress.values())])
             versions.retire(earliest - self.staleness)
         elif newest is not None:
             versions.retire(newest.update - self.staleness)
-        return void
 
     def ack(
         self, policy: str, batch: int, trained: Iterable[Attempt], dropped: Iterable[Attempt] = ()
@@ -242,8 +242,8 @@ class Ledger:
         progress.done = max(progress.done, batch + 1)
         return []
 
-    def keep(self, policy: str, batch: int) -> list[SlotId]:
-        """Note that `policy` can resume from before `batch`; return the slots that are deleted now.
+    def keep(self, policy: str, batch: int) -> None:
+        """Note that `policy` can resume from before `batch`, and delete slots that nobody needs any more.
 
         Raises `BadData` if batches before it are not acknowledged.
         """
@@ -252,15 +252,13 @@ class Ledger:
         progress.kept = max(progress.kept, batch)
         oldest = self._oldest()
         if oldest == before:  # another policy may still go back
-            return []
-        forgotten = [entry for entry in self.slots.before(oldest) if self._is_settled(entry)]
-        for entry in forgotten:
+            return
+        for entry in filter(self._is_settled, self.slots.before(oldest)):
             self.slots.remove(entry, "trained" if max(entry.used.values()) >= 0 else "dropped")
         self.slots.forget_before(oldest)
         for name, one in self.progress.items():
             used = [version for policy, version in self.slots.played_with if policy == name]
             one.versions.forget(oldest - self.staleness, used)
-        return [entry.id for entry in forgotten]
 
     def finish(self, policy: str) -> None:
         """Note that the trainer of a policy needs no more episodes, unless one opens the stream again."""
@@ -271,21 +269,19 @@ class Ledger:
         """Whether no trainer needs more episodes."""
         return all(one.finished for one in self.progress.values())
 
-    def open(self, policy: str, batch: int, trainer: str) -> list[SlotId]:
-        """Let only `trainer` continue the policy, from before `batch`; returns and raises as `rewind`.
+    def open(self, policy: str, batch: int, trainer: str) -> None:
+        """Let only `trainer` continue the policy, from before `batch`; raises as `rewind`.
 
         Changes nothing if it has done so before. Raises `Superseded` if another trainer has done so since.
         """
         progress = self.of(policy)
-        if progress.is_open(trainer):
-            return []
-        void = self.rewind(policy, batch)
-        progress.trainers.append(trainer)
-        progress.finished = False
-        return void
+        if not progress.is_open(trainer):
+            self.rewind(policy, batch)
+            progress.trainers.append(trainer)
+            progress.finished = False
 
-    def rewind(self, policy: str, batch: int) -> list[SlotId]:
-        """Go back to the state before `policy` trained on `batch`; return the slots whose episodes are void.
+    def rewind(self, policy: str, batch: int) -> None:
+        """Go back to the state before `policy` trained on `batch`.
 
         Episodes played with later weights are played again, because these weights may differ this time. Slots that were
         planned since are withdrawn.
@@ -297,15 +293,13 @@ class Ledger:
         progress.check_kept(batch)
         progress.versions.go_back(batch)
         progress.done = batch
-        withdrawn = []
         for slot, entry in list(self.entries.items()):
             if policy in entry.used and batch_of(entry.used[policy]) >= batch:
                 progress.undo(entry)
                 self.slots.use(entry, by_all=False)
             if slot[0] > batch + self.staleness and not entry.used:  # episodes that another policy has used stay
-                withdrawn.append(slot)
                 self.slots.remove(entry, "withdrawn")
-        return withdrawn + self._requeue_void()
+        self._requeue_void()
 
     def reject(self, slot: SlotId, attempt: int, reason: str) -> bool:
         """Reject a committed episode; return False if it is not there, or a policy has used it."""
@@ -339,15 +333,12 @@ class Ledger:
         progress.check_use(entry, mark, self.staleness)
         return entry
 
-    def _requeue_void(self) -> list[SlotId]:
-        """Queue slots that were played with void weights, unless a policy has used them; return these slots."""
-        void = []
-        for slot, entry in self.entries.items():
+    def _requeue_void(self) -> None:
+        """Queue slots that were played with void weights, unless a policy has used them."""
+        for entry in self.entries.values():
             there = entry.state in (LEASED, COMMITTED) and not entry.used
             if there and any(number in self.progress[name].versions.void for name, number in entry.versions()):
-                void.append(slot)
                 self._queue_again(entry, "rewound")
-        return void
 
     # ---------------------------------------------------------------- weights
     def _update_for(self, policy: str, batch: int) -> PublishedWeights | None:

@@ -217,7 +217,7 @@ class Manager:
                 self._liveness.begin(stream, setup["policies"])
                 self._pace.begin(stream, setup["policies"])
             ledger = self._book.ledger(stream)
-            self._book.drop_payloads(stream, ledger.open(policy, batch, trainer))
+            ledger.open(policy, batch, trainer)
             claim = Claim(stream, policy, ledger.of(policy).epoch)
             self._note(claim, "open", policy, batch, trainer)
             actors = self._book.setups[stream][ACTORS]
@@ -242,7 +242,7 @@ class Manager:
             try:
                 with self._book.call(durable=True):
                     published = PublishedWeights(version, update, step, digest, claim.epoch)
-                    self._book.drop_payloads(claim.stream, self._book.claimed(claim).publish(claim.policy, published))
+                    self._book.claimed(claim).publish(claim.policy, published)
                     self._note(claim, "publish", claim.policy, *asdict(published).values())
             finally:
                 with self._book.changed:
@@ -304,7 +304,7 @@ class Manager:
     def keep(self, claim: Claim, batch: int) -> None:
         """Delete what was acknowledged before `batch`. Raises `BadSetting` if an earlier batch is not acknowledged."""
         with self._book.call():
-            self._book.drop_payloads(claim.stream, self._book.claimed(claim).keep(claim.policy, batch))
+            self._book.claimed(claim).keep(claim.policy, batch)
             self._note(claim, "keep", claim.policy, batch)
 
     def finish(self, claim: Claim) -> None:
@@ -419,7 +419,7 @@ class Manager:
         if ledger is not None and verdict is not CommitVerdict.REPEATED:
             self._book.note(stream, "commit", slot, attempt, digest, size, *([used] if used else []))
         if verdict is CommitVerdict.ACCEPTED:
-            self._book.put_payload(stream, slot, commit.payload)
+            self._book.put_payload(stream, ledger.slots.last_commit, commit.payload)
             self._pace.enter(stream)
         return verdict
 

@@ -1,7 +1,7 @@
-"""The HTTP server of a manager: `POST /v3/CALL` for each call of `Flow`, with the bearer token of trainers or workers.
+"""The HTTP server of a manager: `POST /v4/CALL` for each call of `Flow`, with the bearer token of trainers or workers.
 
 Invalid requests get a status of 400 or above and one sentence; errors of the package are sent by name, with status 422.
-All bodies have a digest, except weights, whose receiver checks a digest of their own. There is no encryption: between
+All bodies have a checksum, except weights, whose receiver checks a digest. There is no encryption: between
 machines, use a tunnel (SSH, WireGuard) or a TLS proxy.
 """
 
@@ -37,14 +37,14 @@ UPLOAD = 3600.0
 """Seconds that a body may take; requests without a token are refused before their body is read."""
 
 CHUNK = 1 << 20
-"""Bytes of a body whose digest is computed in the event loop."""
+"""Bytes of a body whose checksum is computed in the event loop."""
 
-_DIGEST = network.DIGEST.lower()
+_CHECKSUM = network.CHECKSUM.lower()
 _logger = logging.getLogger(__name__)
 
 
 class Corrupted(Refused):
-    """The body of a request does not match its digest; the client repeats the request."""
+    """The body of a request does not match its checksum; the client repeats the request."""
 
 
 class CallApplication(Application):
@@ -96,8 +96,8 @@ class CallApplication(Application):
     async def answer(self, head: Head, body: bytes | bytearray, gone: Callable[[], Awaitable[object]]) -> HttpReply:
         """Make the call."""
         call = network.CALLS[head.path.removeprefix(network.VERSION)]
-        if call.raw is None and head.headers.get(_DIGEST, "") != await _digest_of(body):
-            raise Corrupted(400, "the body does not match its digest")
+        if call.raw is None and head.headers.get(_CHECKSUM, "") != await _checksum_of(body):
+            raise Corrupted(400, "the body does not match its checksum")
         try:
             arguments = network.arguments_of(call, body, dict(parse_qsl(head.query, keep_blank_values=True)))
         except network.Malformed as error:
@@ -106,7 +106,7 @@ class CallApplication(Application):
         if call.result is bytes:
             return HttpReply(200, {}, answer)
         content = network.dumped(answer)
-        return HttpReply(200, {network.DIGEST: await _digest_of(content)}, content)
+        return HttpReply(200, {network.CHECKSUM: await _checksum_of(content)}, content)
 
     def failed(self, error: Exception) -> HttpReply:
         """Return the answer for an error."""
@@ -119,7 +119,7 @@ class CallApplication(Application):
         else:  # a defect, or a full disk: clients retry until their deadline
             _logger.error("a call failed", exc_info=error)
             status, content = 500, network.refusal("Failed", type(error).__name__)
-        return HttpReply(status, {network.DIGEST: network.digest_of(content), **headers}, content)
+        return HttpReply(status, {network.CHECKSUM: network.checksum_of(content), **headers}, content)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Start and end with the server (the lifespan of ASGI)."""
@@ -130,9 +130,9 @@ class CallApplication(Application):
         await send({"type": "lifespan.shutdown.complete"})
 
 
-async def _digest_of(body: bytes | bytearray) -> str:
-    """Return the digest of a body, without blocking the event loop for long."""
-    return network.digest_of(body) if len(body) <= CHUNK else await asyncio.to_thread(network.digest_of, body)
+async def _checksum_of(body: bytes | bytearray) -> str:
+    """Return the checksum of a body, without blocking the event loop for long."""
+    return network.checksum_of(body) if len(body) <= CHUNK else await asyncio.to_thread(network.checksum_of, body)
 
 
 @contextmanager
