@@ -210,7 +210,8 @@ def measure(engine: str, slots: int, per_call: int, payload: str) -> dict[str, f
 def weights(folder: str) -> dict[str, list[float]]:
     """Return the figures of `--weights`, by what was sent.
 
-    They are megabytes, seconds of the first and of the second worker, and CPU-seconds. A worker has what a real one has: the stage of a setup, and models that it makes when weights come.
+    They are megabytes, seconds of the first and of the second worker, and CPU-seconds. A worker has what a real one
+    has: the stage of a setup, and models that it makes when weights come.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer

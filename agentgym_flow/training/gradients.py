@@ -73,7 +73,7 @@ class GroupGradients:
     def _logprobs(self, of_rows: Sequence[TrainingRow]) -> torch.Tensor:
         """Return the log-probability of each row's answer."""
         batch = self._batch(of_rows)
-        share = self._shares and batch["completion_ids"].shape[1] > 1
+        share = self._shares and len(of_rows) > 1 and batch["completion_ids"].shape[1] > 1
         logprobs = completion_logprobs(self.policy.model, batch, self.policy.sampling.temperature, share=share)
         return (logprobs * batch["completion_mask"]).sum(1)
 
@@ -90,9 +90,11 @@ class GroupGradients:
                 flat = [a for of_episode in of_group for a in of_episode]
                 assert len(flat) == len(turns)
                 sums[method] += flat[place]
-        keys = sorted(distinct)  # equal beginnings are together
+        keys = [*distinct]
         weights = torch.tensor([coefficients[key] for key in keys]).T
-        passes = [*_passes([distinct[key] for key in keys])]
+        # A backward pass through the rows of a language model costs as much for one row as for all of them.
+        alone = any(len(answer) > 1 for _, answer in keys)
+        passes = [[distinct[key]] for key in keys] if alone else [*_passes([distinct[key] for key in keys])]
         parts = zip(passes, weights.split([len(part) for part in passes], dim=1), strict=True)  # type: ignore[no-untyped-call]
         found = reduce(torch.add, (self._gradients(self._logprobs(part), of) for part, of in parts))
         return [*found.numpy()]
@@ -113,7 +115,7 @@ class GroupGradients:
         return weights @ found if by_row else found
 
 
-def _passes(of_rows: Sequence[TrainingRow]) -> Iterator[Sequence[TrainingRow]]:
+def _passes(of_rows: Sequence[TrainingRow]) -> Iterator[list[TrainingRow]]:
     """Split rows into passes of at most `POSITIONS` tokens with padding, or of one row."""
     part: list[TrainingRow] = []
     longest = 0

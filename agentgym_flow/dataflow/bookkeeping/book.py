@@ -295,8 +295,10 @@ class Book:
             gone = {stream: ledger.slots.gone for stream, ledger in self.ledgers.items() if ledger.slots.gone}
             self._journal.write(self._events, self._payloads, gone, durable=self._durable)
             self._durable = False
-            for done in (self._events, self._payloads, *gone.values()):
-                done.clear()
+            self._events.clear()
+            self._payloads.clear()
+            for numbers in gone.values():
+                numbers.clear()
         if not self._settled:
             self._journal.compact(self._streams())
             self._settled = True

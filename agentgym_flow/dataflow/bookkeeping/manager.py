@@ -418,7 +418,7 @@ class Manager:
         verdict = CommitVerdict.LATE if ledger is None else ledger.commit(slot, attempt, digest, size, used)
         if ledger is not None and verdict is not CommitVerdict.REPEATED:
             self._book.note(stream, "commit", slot, attempt, digest, size, *([used] if used else []))
-        if verdict is CommitVerdict.ACCEPTED:
+        if ledger is not None and verdict is CommitVerdict.ACCEPTED:
             self._book.put_payload(stream, ledger.slots.last_commit, commit.payload)
             self._pace.enter(stream)
         return verdict
