@@ -41,8 +41,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.heavy)
 
 
-MINUTES = 10
-"""How long the processes of one test may take; several that wait for each other would wait for ever."""
+MINUTES = 30
+"""How long the processes of one test may take on a busy machine; several that wait for each other would wait for ever."""
 
 
 @pytest.fixture(scope="session")
