@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 MINUTES = 30
-"""How long the processes of one test may take on a busy machine; several that wait for each other would wait for ever."""
+"""How long the processes of one test may take on a busy machine; some that wait for each other would never end."""
 
 
 @pytest.fixture(scope="session")

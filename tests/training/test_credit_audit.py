@@ -170,3 +170,23 @@ def test_the_information_of_single_tokens_is_exact(make_trainer) -> None:
         after = torch.stack([trainer.model(torch.tensor([ids])).logits[0, -1].softmax(-1) for ids in prompts[:64]])
     expected = (after * (after / after.mean(0)).log()).sum(1).mean()
     assert recorded == pytest.approx(float(expected), abs=1e-5)
+
+
+@pytest.mark.nightly
+def test_a_real_language_model_is_audited(language_model: Path, tmp_path: Path) -> None:
+    model = [
+        "--policy",
+        f"hf:{language_model}",
+        "--policy-arg",
+        "dtype=bfloat16",
+        "--policy-arg",
+        "layout=conversation",
+    ]
+    short = ["--policy-arg", "max_tokens=6", "--env-arg", "size=5", "--env-arg", "max_steps=2", "--all-tasks"]
+    sizes = ["--tasks", "1", "--groups", "2", "--attempts", "2", "--states", "1", "--half-width", ".5", "--least", "5"]
+    out = tmp_path / "audit"
+    done = CliRunner().invoke(app, ["credit", "audit", "Sokoban-v0", *model, *short, *sizes, "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    told = json.loads((out / "audit.json").read_text())
+    assert told["tokens"] > told["continuations"] > 0
+    assert told["prompt_entropy"] > 0
