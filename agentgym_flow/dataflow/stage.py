@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import yaml  # type: ignore[import-untyped]
+from torch.overrides import TorchFunctionMode
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.dataflow.config import AGAIN
@@ -238,14 +239,25 @@ def turn_router(turns: Sequence[str]) -> Callable[[PolicyInput], str]:
     return lambda policy_input: turns[min(len(policy_input.episode.turns), len(turns) - 1)]
 
 
+class _EmptyOnMeta(TorchFunctionMode):
+    """Makes `torch.empty`, with which modules make their weights, take no memory, in this thread alone.
+
+    Accelerate's `init_empty_weights` would change the modules that other threads make at the same time, and for ever if
+    two threads overlap.
+    """
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function."""
+        return function(*args, **{**(kwargs or {}), **({"device": "meta"} if function is torch.empty else {})})
+
+
 def _actor(configs: Configs, folder: Path, dtype: str | None) -> Actor:
-    from accelerate import init_empty_weights
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     run, _, agent = configs
     # Random weights would take seconds. Buffers are real: those that are not sent have the values of every such model.
     # All of it draws, also on no device, and a trainer may make actors too.
-    with torch.random.fork_rng(devices=[]), init_empty_weights(include_buffers=False):
+    with torch.random.fork_rng(devices=[]), _EmptyOnMeta():
         model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=getattr(torch, run.dtype))
         if (folder / "generation_config.json").is_file():
             model.generation_config = type(model.generation_config).from_pretrained(folder)

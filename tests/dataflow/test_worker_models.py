@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -100,10 +101,26 @@ def test_weights_in_half_precision_leave_buffers_as_they_are(tmp_path: Path) -> 
         assert torch.equal(weight, expected[name].bfloat16())
 
 
+def test_models_that_other_threads_make_meanwhile_have_weights(tmp_path: Path, monkeypatch) -> None:
+    made = AutoModelForCausalLM.from_config
+    others: list[torch.nn.Module] = []
+
+    def interrupted(*given: Any, **settings: Any) -> Any:
+        other = threading.Thread(target=lambda: others.append(torch.nn.Linear(2, 2)))
+        other.start()
+        other.join()
+        return made(*given, **settings)
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_config", interrupted)
+    models("gpt2", tmp_path, torch.float32)
+    assert [other.weight.device.type for other in others] == ["cpu"] * len(others)
+    assert others
+
+
 def test_policies_of_an_actor_share_no_memory_and_the_actor_has_none(tmp_path: Path) -> None:
     model, actor = models("gemma", tmp_path, torch.float32)
-    assert {weight.device.type for weight in actor.model.parameters()} == {"meta"}
-    assert {weight.device.type for weight in actor.policy(weights=False).model.parameters()} == {"meta"}
+    for empty in (actor.model, actor.policy(weights=False).model):  # but for vectors, such as those of norms
+        assert {weight.device.type for weight in empty.parameters() if weight.ndim > 1} == {"meta"}
     first, before = loaded(model, actor), {name: weight.clone() for name, weight in state_to_send(model).items()}
     with torch.no_grad():
         for weight in model.parameters():
