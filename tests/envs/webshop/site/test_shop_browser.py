@@ -62,6 +62,7 @@ def test_a_whole_visit_works_by_keyboard_only(serve, visit) -> None:
     tab_to(page, lambda: focused(page) == "Shop again")
     page.keyboard.press("Enter")
     at_step(page, 0)
+    page.wait_for_function("document.activeElement.id === 'search_input'")  # on a busy machine a little later
     page.keyboard.type("/")  # in the search bar it is a letter
     assert page.input_value("#search_input") == "/"
     page.keyboard.type(" steel bottle")
