@@ -246,7 +246,9 @@ def _drift(run: RunRecord) -> float | None:
     # Without a correction, sampler and trainer are one program in float32, so their difference is rounding, about 1e-7.
     full = run.settings.get("dtype") in (None, "float32") and not run.settings.get("bf16")
     is_exact = "staleness" not in run.metrics and not run.number("lora_dropout") and full
-    return None if gap is None and kl is None else min(1.0, (50 if is_exact else 5) * (gap or 0.0) + 20 * (kl or 0.0))
+    if kl is not None:  # a correction weighs the gap away
+        return min(1.0, 20 * kl)
+    return None if gap is None else min(1.0, (50 if is_exact else 5) * gap)
 
 
 @_harm

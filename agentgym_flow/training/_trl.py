@@ -233,14 +233,21 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
         """
         args, batch = self.args, _two_columns(batch)
         self._scored = batch
-        if not args.entropy_coef or args.use_adaptive_entropy or args.top_entropy_quantile < 1:
-            return super()._compute_loss(model, batch)  # type: ignore[no-any-return]
-        if LOSS_TYPES[self.loss_type] == "turns":
-            tokens = (batch["completion_mask"] * batch["tool_mask"]).sum().clamp(min=1.0)
+        tokens = (batch["completion_mask"] * batch["tool_mask"]).sum()
+        varies = args.entropy_coef and not (args.use_adaptive_entropy or args.top_entropy_quantile < 1)
+        if varies and LOSS_TYPES[self.loss_type] == "turns":
             parts = args.steps_per_generation * self.accelerator.num_processes
-            self.entropy_coef = args.entropy_coef * (tokens * parts / batch["num_items_in_batch"].clamp(min=1.0)).item()
+            share = tokens.clamp(min=1.0) * parts / batch["num_items_in_batch"].clamp(min=1.0)
+            self.entropy_coef = args.entropy_coef * share.item()
+        is_empty = not self.accelerator.reduce(tokens, reduction="sum").item()
+        before = {name: len(values) for name, values in self._metrics["train"].items()}
         loss = super()._compute_loss(model, batch)
-        self._metrics["train"].pop("entropy_coef", None)  # it varies only with the size of the micro-batch
+        if varies:
+            self._metrics["train"].pop("entropy_coef", None)  # it varies only with the size of the micro-batch
+        if is_empty:  # rows of padding in all processes: TRL records 0 for the means over their tokens
+            for name, values in self._metrics["train"].items():
+                if name != "policy_loss":  # a share of a sum
+                    del values[before.get(name, 0) :]
         return loss  # type: ignore[no-any-return]
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
@@ -282,8 +289,9 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
         if not batch:
             return
         there = (batch["completion_mask"] * batch["tool_mask"]) > 0
+        sampled = batch.get("sampling_per_token_logps", batch["old_per_token_logps"])  # a correction replaces the old
         with torch.no_grad():
-            apart = (logprobs - batch["old_per_token_logps"]).abs()[there]
+            apart = (logprobs - sampled).abs()[there]
         self.record_gap(apart.mean())
 
     def record_gap(self, gap: torch.Tensor) -> None:

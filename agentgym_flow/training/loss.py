@@ -104,7 +104,7 @@ def merged_loss(
     with torch.no_grad():
         low, high = -negative[ratio < 1 - epsilon_low].sum(), positive[ratio > 1 + epsilon_high].sum()
         total = positive.sum() - negative.sum()
-        apart = (ratio.log().abs() * weights).sum()
+        apart = ((chosen - batch.get("sampling_logprobs", batch["old_logprobs"])).abs() * weights).sum()
     turns_at = weights.sum(-1)
     turns = turns_at.sum()
     return MergedLoss(

@@ -106,8 +106,8 @@ def corrected(batch: Batch, proximal: torch.Tensor, bounds: Bounds) -> tuple[Bat
         judged = difference.sum(-1, keepdim=True).exp().expand_as(ratios)
     weights = bounds.limited(judged)
     changed = {old: torch.where(there, proximal, batch[old])}
-    if not merged:
-        changed["sampling_per_token_logps"] = batch[old]  # for TRL's `off_policy_mask_threshold`
+    # For TRL's `off_policy_mask_threshold`, and for the metric `sampling_gap`.
+    changed["sampling_logprobs" if merged else "sampling_per_token_logps"] = batch[old]
     for name in ("positive", "negative") if merged else ("advantages",):
         changed[name] = batch[name] * weights
     mismatch = Mismatch(

@@ -55,6 +55,8 @@ def test_few_tasks_that_were_known_before_are_few() -> None:
 def test_rounding_of_bfloat16_is_no_drift(dtype: str, least: float) -> None:
     found = harm("drift", {"sampling_gap": [0.015] * 3}, dtype=dtype)
     assert least <= found <= least + 0.25
+    corrected = {"sampling_gap": [0.045] * 3, "importance/kl": [0.001] * 3, "staleness": [0.0] * 3}
+    assert harm("drift", corrected, dtype=dtype) == pytest.approx(0.02)
 
 
 def test_weights_are_too_old_if_they_were_in_any_third_of_the_run() -> None:

@@ -186,10 +186,11 @@ def test_a_late_batch_is_trained_on_with_the_decoupled_objective(
     assert metrics["importance/kl"] > 1e-4
     assert metrics["importance/ratio_max"] > 1.05
     old = "old_logprobs" if merge_prompts else "old_per_token_logps"
-    assert set(batch) - set(plain) == (set() if merge_prompts else {"sampling_per_token_logps"})
+    assert set(batch) - set(plain) == {"sampling_logprobs" if merge_prompts else "sampling_per_token_logps"}
 
     # The model has not moved since the batch was made, so nothing is clipped: the gradient is that of the importance
     # weighted policy gradient, with the sampled tokens' ratios cut off at 3.
+    trainer._metrics["train"].pop("sampling_gap", None)
     loss = trainer.loss(trainer.model, batch)
     ratios, sums = [], 0.0
     for group, of_group in zip(trainer.groups, trainer.credit(trainer.groups), strict=True):
@@ -203,6 +204,8 @@ def test_a_late_batch_is_trained_on_with_the_decoupled_objective(
     assert metrics["importance/ratio"] == pytest.approx(sum(ratios) / len(ratios), rel=1e-3)
     assert float(loss.detach()) == pytest.approx(-sums / len(ratios), rel=1e-3, abs=1e-5)
     assert batch[old].isfinite().all()
+    (gap,) = trainer._metrics["train"]["sampling_gap"]  # from the sampling policy, not from the one that replaces it
+    assert gap == pytest.approx(sum(abs(math.log(ratio)) for ratio in ratios) / len(ratios), rel=1e-3)
 
 
 def test_turns_of_the_version_in_training_are_left_as_they_are(

@@ -237,6 +237,17 @@ def test_padding_rows_stay_out_of_metrics_where_answers_are_single_tokens(given:
     assert metrics(trainer)["clip_ratio/high_mean"] == pytest.approx([0.5])
 
 
+def test_a_micro_batch_of_padding_rows_stays_out_of_metrics(given: Trainers) -> None:
+    """Rows are padded to a multiple of the micro-batches, and neighbours are sorted, so some hold nothing else."""
+    trainer = given(steps_per_generation=2, beta=0.1)
+    padding = [([7], [Token(0, 0.0, 0.0, mask=0.0), Token(0, 0.0, 0.0, mask=0.0)])]
+    trainer._compute_loss(trainer.model, tensors(trainer.model))
+    alone = {name: list(values) for name, values in metrics(trainer).items()}
+    assert {"entropy", "kl", "clip_ratio/low_mean", "sampling_gap"} <= alone.keys()
+    assert trainer._compute_loss(trainer.model, tensors(trainer.model, padding)).item() == 0
+    assert metrics(trainer) == alone
+
+
 def numbered(rows: int, model: Any) -> Batch:
     """Return a batch in which everything in a row says which row it is."""
     batch = tensors(model, [([4], [Token(3, 0.0, 0.0), Token(3, 0.0, 0.0)])] * rows, items=7.0)
