@@ -21,7 +21,7 @@ from agentgym_flow.envs import text_arguments
 from agentgym_flow.episodes import Group
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.play import EpisodeSpec, LiveProgress, Play, rollout_groups
-from agentgym_flow.play.forks import Fork, ForkCost, ForkedGroup, discordance, forked_groups, measure
+from agentgym_flow.play.forks import Fork, ForkCost, ForkedGroup, discordance, forked_groups, looks, measure
 
 app = Commands(help="Measure credit: which estimator agrees with the true advantages?", no_args_is_help=True)
 
@@ -94,6 +94,7 @@ class AuditCommand:
         settings = text_env_class(env_id).card.algorithm_settings
         own = {name: dict(one.get("credit_settings", {})) for name, one in settings.items()}
         credit = {text: parse_credit(text, own) for text in self.credit or CREDIT}
+        looks(self.half_width)  # refused before anything is played
         about = policy_settings(self.policy, self.policy_arg, num_envs=self.num_envs)
         player = guarded_policy(self.policy, env_id, **about)
         kwargs = text_arguments.env_settings(env_id, self.env_arg)
@@ -298,6 +299,8 @@ def _show(result: Any, facts: dict[str, Any]) -> None:
         best, *others = result.preferred
         alike = f"; not significantly different: {', '.join(others)}" if others else ""
         say(f"preferred, by the cosine for one group: {best}{alike}")
+    elif result.ceiling.silent == 1:
+        say("nothing to compare with: all measured advantages are 0. Take tasks of which the policy solves some")
 
 
 app.command("audit")(command(AuditCommand))

@@ -304,7 +304,7 @@ def _check_logprobs(logged: LoggedEpisode, where: str) -> None:
     if not isinstance(turns, list) or len(turns) != len(logged.actions):
         raise BadSubmission(
             f"{where}: meta.{LOGPROBS} must be a list of {len(logged.actions)}, one list for each turn: evaluate with "
-            f"--policy-arg {LOGPROBS}=true"
+            f"--policy openai:MODEL@URL --policy-arg {LOGPROBS}=true (hf: policies store none)"
         )
     assert logged.completions is not None  # checked before
     for step, (tokens, completion) in enumerate(zip(turns, logged.completions, strict=True), 1):

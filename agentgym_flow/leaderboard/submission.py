@@ -332,6 +332,13 @@ def make_submission(
     place = root / SUBMISSIONS / track / f"{day}-{name}"
     if place.exists():
         raise FileExistsError(f"{place} already exists: entries do not change, so choose another name")
+    for given in [] if policy is None else [policy / Path(name).name for name in (WEIGHTS, MODEL_CONFIG)]:
+        most = MOST_BYTES[f"policy/{given.name}"]
+        if not given.is_file() or given.stat().st_size > 2 * most:  # float32 may be halved
+            raise BadSubmission(
+                f"{given} is {'too large' if given.is_file() else 'missing'}: {REPRODUCED} takes the folder of a whole "
+                f"model of the tiny model's architecture. Other models apply for {ATTESTED} or {REPLAYED}"
+            )
     place.parent.mkdir(parents=True, exist_ok=True)
     with write_folder_atomically(place) as partial:
         partial.mkdir(exist_ok=True)
@@ -344,10 +351,7 @@ def make_submission(
         if policy is not None:
             (partial / "policy").mkdir()
             for name in (WEIGHTS, MODEL_CONFIG):
-                given = policy / Path(name).name
-                if not given.is_file():
-                    raise BadSubmission(f"{given} is missing: name the folder in which the policy was saved")
-                shutil.copyfile(given, partial / name)
+                shutil.copyfile(policy / Path(name).name, partial / name)
             _add_words(partial / MODEL_CONFIG, policy / "tokenizer.json")
             if half:
                 _halve(partial / WEIGHTS)

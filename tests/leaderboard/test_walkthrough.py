@@ -120,12 +120,19 @@ def test_submitted_weights_are_judged_and_shown_on_the_page(repository: Path, mo
 def test_submit_says_what_is_missing(repository: Path) -> None:
     out = repository / "played"
     run("evaluate", "--track", "small-s1", "--policy", "scripted", "--out", str(out))
+    for name, file in (("adapters", "adapter_model.safetensors"), ("large", "model.safetensors")):
+        Path(name).mkdir()
+        with Path(name, file).open("wb") as weights:
+            weights.truncate(10**8)  # a hole, which takes no space
     about = ("--title", "T", "--author", "A", "--command", "c", "--prompt", "none")
+    reproduced = ("--badge", "reproduced", "--policy")
     for words, message in (
         ((str(repository), "--name", "a", *about), "has no evaluation.json"),
         ((str(out), "--name", "Not A Name", *about), "name"),
         ((str(out), "--name", "reference-a", *about), "names that begin with 'reference-' are for policies"),
         ((str(out), "--name", "a", *about, "--badge", "reproduced"), "needs the folder of the policy"),
+        ((str(out), "--name", "a", *about, *reproduced, "adapters"), "is missing: reproduced takes"),
+        ((str(out), "--name", "a", *about, *reproduced, "large"), "is too large: reproduced takes"),
         ((str(out), "--name", "a", *about, "--badge", "proved"), "badge"),
         ((str(out), "--name", "a", *about, "--policy", str(out)), "only this badge takes one"),
         ((str(out), "--name", "a", *about, "--open-weights", str(out)), "has no .safetensors file"),

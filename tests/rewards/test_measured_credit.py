@@ -267,6 +267,16 @@ def test_without_gradients_nothing_is_preferred(measured) -> None:
     assert (found.ceiling.rank.value, found.ceiling.sign.value) == (1.0, 1.0)
 
 
+def test_nothing_is_preferred_where_no_advantage_was_measured(measured) -> None:
+    groups = [one.group for one in measured[0]]
+    truth = [[[0.0] * len(episode.turns) for episode in group] for group in groups]
+    credit = {name: parse_credit(name) for name in ("grpo", "g2po")}
+    found = audit(groups, truth, (truth, truth), credit, precise=[4], gradients=tabular)
+    assert found.preferred == []
+    assert {(row.one, row.many) for row in [*found.rows, found.ceiling]} == {(None, None)}
+    assert found.ceiling.silent == 1
+
+
 def test_the_weights_of_episodes_are_in_the_gradient(measured) -> None:
     groups = [one.group for one in measured[0]]
     truth = [one.advantages() for one in measured[0]]

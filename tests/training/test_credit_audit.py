@@ -133,6 +133,21 @@ def test_what_cannot_be_audited_is_refused(words: list[str], said: str) -> None:
     assert said in done.output
 
 
+def test_a_half_width_is_refused_before_anything_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentgym_flow.cli.credit.forked_groups", None)
+    done = CliRunner().invoke(app, [*COMMAND, "--policy", "random", "--half-width", ".9"])
+    assert (done.exit_code, "half_width must be in (0, .5]" in done.output) == (2, True), done.output
+
+
+def test_an_audit_of_failures_says_that_it_measured_nothing(acting_model: Path) -> None:
+    command = [{"min_pushes=1": "min_pushes=3", "max_steps=6": "max_steps=2"}.get(one, one) for one in COMMAND]
+    model = ["--policy", f"hf:{acting_model}", "--policy-arg", "template=compact"]
+    sizes = ["--tasks", "1", "--groups", "2", "--attempts", "2", "--states", "1", "--half-width", ".5", "--least", "5"]
+    done = CliRunner().invoke(app, [*command, *model, *sizes, "--credit", "grpo"])
+    assert "all measured advantages are 0" in " ".join(done.output.split()), done.output
+    assert "preferred" not in done.output
+
+
 def test_a_policy_without_a_model_is_audited_by_rank_and_sign() -> None:
     sizes = ["--tasks", "2", "--groups", "2", "--attempts", "4", "--states", "2", "--half-width", ".3"]
     command = [*COMMAND, "--policy", "random", *sizes, "--credit", 'gagpo{"lam": 0}', "--json"]

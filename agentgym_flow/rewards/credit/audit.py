@@ -62,7 +62,7 @@ class Agreement:
         rank: Spearman's correlation with the measured advantages of a group.
         sign: the share of turns with a measured advantage beyond `CLEAR` whose sign is right; 0 is wrong.
         one: the cosine with the exact gradient for one group; 0 if the method gives the group no gradient.
-        many: the cosine with the exact gradient for half of the groups together.
+        many: the cosine with the exact gradient for half of the groups together; None if a half measured no advantage.
         silent: the share of groups that get no gradient.
     """
 
@@ -83,7 +83,7 @@ class CreditAudit:
         ceiling: what measured advantages reach: by gradients of other groups, and by rank and sign of one half of the
             continuations against the other half. Below 1 because of noise in the measure.
         preferred: the methods that `one` does not tell apart from the best one, the best first; empty without
-            gradients.
+            gradients, and where no measured advantage differs from 0.
         credit: method -> its advantages, [group][episode][turn].
     """
 
@@ -167,9 +167,9 @@ def audit(
     cosines = {method: _one(of, exact, tasks) for method, of in vectors.items()}
     candidates = [row for row in rows if row.name in credit]
     best, preferred = cosines[candidates[0].name], []
-    for row in candidates:
+    for row in candidates if best[0] else []:
         gaps = [a - b for a, b in zip(best[0], cosines[row.name][0], strict=True)]
-        if not gaps or bootstrap(gaps, best[1])[0] <= 0:
+        if bootstrap(gaps, best[1])[0] <= 0:
             preferred.append(row.name)
     return CreditAudit(rows, noise, preferred, found)
 
@@ -245,9 +245,10 @@ def _agreement(
         silent = sum(not vector.any() for vector in vectors) / len(vectors)
         place = [tasks[:number].count(task) for number, task in enumerate(tasks)]  # among the groups of its task
         left, right = ([i for i, at in enumerate(place) if at % 2 == half] for half in (0, 1))
-        if right:
+        if right:  # a half whose measured advantages are all 0 has no direction
             sums = [[np.sum([of[i] for i in half], axis=0) for half in (left, right)] for of in (vectors, exact)]
-            many = (cosine(sums[0][0], sums[1][1]) + cosine(sums[0][1], sums[1][0])) / 2
+            if all(of_half.any() for of_half in sums[1]):
+                many = (cosine(sums[0][0], sums[1][1]) + cosine(sums[0][1], sums[1][0])) / 2
     return Agreement(name, _mean(ranks, rank_tasks), _mean(signs, sign_tasks), one, many, silent)
 
 
