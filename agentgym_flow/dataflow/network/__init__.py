@@ -123,7 +123,7 @@ WORKER_CALLS = frozenset(
 """The calls that the token of workers allows."""
 
 
-def checksum_of(body: bytes | bytearray) -> str:
+def checksum_of(body: bytes | memoryview) -> str:
     """Return the value of the header `CHECKSUM` for a body; it takes half of the time of a digest."""
     return f"{zlib.crc32(body):08x}"
 
@@ -136,7 +136,7 @@ def dumped(value: Any) -> bytes:
         raise errors.BadSetting(f"what is sent to a manager must be plain data ({error})") from None
 
 
-def loaded(body: bytes | bytearray, decoder: msgspec.msgpack.Decoder[Any] | None = None, place: str = "") -> Any:
+def loaded(body: bytes | memoryview, decoder: msgspec.msgpack.Decoder[Any] | None = None, place: str = "") -> Any:
     """Return the value of a message, as the type of `decoder`; `place` names it in errors. Raises `Malformed`."""
     try:
         return msgspec.msgpack.decode(body) if decoder is None else decoder.decode(body)
@@ -150,7 +150,7 @@ def loaded(body: bytes | bytearray, decoder: msgspec.msgpack.Decoder[Any] | None
         raise Malformed(f"not MessagePack: {error}") from None
 
 
-def arguments_of(call: RemoteCall, body: bytes | bytearray, texts: Mapping[str, str]) -> dict[str, Any]:
+def arguments_of(call: RemoteCall, body: bytes | memoryview, texts: Mapping[str, str]) -> dict[str, Any]:
     """Return the arguments of a call from the body and the query of its request. Raises `Malformed`."""
     if call.raw is None:
         return msgspec.structs.asdict(loaded(body, call.read_arguments, call.name))
