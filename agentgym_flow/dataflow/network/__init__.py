@@ -215,8 +215,8 @@ class Switchboard:
     """Makes calls on a flow for the coroutines of one event loop.
 
     Args:
-        flow: the manager; thread-safe. If it has a `lock`, as `Manager`, quick calls are made here while that is free
-            and nothing `is_due`.
+        flow: the manager; thread-safe. If it has a `lock`, as `Manager`, quick calls are made here while that can be
+            acquired.
         is_ending: whether the server is stopping; waiting calls then return at once, perhaps without a result.
     """
 
@@ -268,10 +268,9 @@ class Switchboard:
 
     async def _now(self, name: str, arguments: dict[str, Any]) -> Any:
         work = partial(getattr(self._flow, name), **arguments)
-        if name in QUICK and self._lock is not None and self._lock.acquire(blocking=False):
+        if name in QUICK and self._lock is not None and self._lock.acquire():
             try:
-                if not getattr(self._flow, "is_due", False):
-                    return work()
+                return work()
             finally:
                 self._lock.release()
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
