@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
+from agentgym_flow._util.http import LARGE, large_room
 from agentgym_flow._util.serving import BODY, HEADERS, Patient, Refused, needing_extra
 
 with needing_extra():
@@ -20,12 +21,6 @@ with needing_extra():
 
 LONGEST_HEAD = 1 << 16
 """The most bytes of a request line and headers."""
-
-LARGE = 1 << 20
-"""Bytes of a body from which on it is received without copies."""
-
-GROWTH = 4 << 20
-"""Bytes by which the place of a large body grows as it arrives: a client that sends nothing takes no memory."""
 
 PART = 1 << 20
 """Bytes of an answer that are written at a time; slow readers have a deadline for each part."""
@@ -56,7 +51,7 @@ class Application(ABC):
         """Return the most bytes that the body of a request may have, and what to say if it has more."""
 
     @abstractmethod
-    async def answer(self, head: Head, body: bytes | bytearray, gone: Callable[[], Awaitable[object]]) -> HttpReply:
+    async def answer(self, head: Head, body: bytes | memoryview, gone: Callable[[], Awaitable[object]]) -> HttpReply:
         """Return the answer; `gone` returns when the client has disconnected."""
 
     @abstractmethod
@@ -206,7 +201,7 @@ class FastProtocol(Patient, asyncio.Protocol):
         self._parts = [rest] if rest else []
         self._begin(self._answer(self._head, body))
 
-    def take_body(self, body: bytearray) -> None:
+    def take_body(self, body: memoryview) -> None:
         """Go on with the body that `_LargeBody` has read."""
         assert self._head is not None
         self._parts = []
@@ -232,7 +227,7 @@ class FastProtocol(Patient, asyncio.Protocol):
             self.expect(self._keep_alive.timeout_keep_alive)
 
     # ---------------------------------------------------------------- an answer
-    async def _answer(self, head: Head, body: bytes | bytearray) -> None:
+    async def _answer(self, head: Head, body: bytes | memoryview) -> None:
         try:
             await self._write(*await self.application.answer(head, body, self._gone.wait))
         except Exception as error:
@@ -246,7 +241,7 @@ class FastProtocol(Patient, asyncio.Protocol):
         every = {**headers, "Content-Length": len(body), **({} if self._stays else {"Connection": "close"})}
         lines = "".join(f"{name}: {value}\r\n" for name, value in every.items())
         head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{lines}\r\n".encode("ascii")
-        view = memoryview(body) if isinstance(body, bytes | bytearray) else body
+        view = memoryview(body) if isinstance(body, bytes) else body
         self.transport.write(head + view[:PART])
         for start in range(PART, len(body), PART):
             await self._can_write.wait()
@@ -257,22 +252,24 @@ class FastProtocol(Patient, asyncio.Protocol):
 
 
 class _LargeBody(asyncio.BufferedProtocol):
-    """Receives the rest of a large body into its place; then the connection goes on."""
+    """Receives the rest of a large body into its place; then the connection goes on.
+
+    A client that sends nothing takes no memory.
+    """
 
     def __init__(self, connection: FastProtocol, begun: bytes, missing: int) -> None:
-        self._connection, self._place, self._length = connection, len(begun), len(begun) + missing
-        self._body = bytearray(begun)
+        self._connection, self._place = connection, len(begun)
+        self._body = large_room(len(begun) + missing)
+        self._body[: self._place] = begun
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where to write what comes next."""
-        if self._place == len(self._body):
-            self._body += bytes(min(GROWTH, self._length - self._place))
-        return memoryview(self._body)[self._place :]
+        return self._body[self._place :]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Note that so many bytes have come."""
         self._place += nbytes
-        if self._place == self._length:
+        if self._place == len(self._body):
             self._connection.take_body(self._body)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -107,10 +107,9 @@ class FlowConfig:
         if self.num_envs is not None:
             check_positive("num_envs", self.num_envs)
         check_positive("versions", self.versions)
-        if not isinstance(self.turns, list) or not all(isinstance(name, str) and name for name in self.turns):
-            raise BadSetting(f"turns must be a list of names of policies, got {self.turns!r}")
-        if AGAIN in self.turns[:-1] or self.turns == [AGAIN]:
-            raise BadSetting(f"turns: {AGAIN} stands at the end, after names of policies, got {self.turns!r}")
+        check_turns(self.turns)
+        if not isinstance(self.replay, dict | None):
+            raise BadSetting(f"replay must have settings, such as {{share: 0.25}}, got {shown(self.replay)}")
         for name in ("lockstep", "trace", "partial_rollouts"):
             if not isinstance(value := getattr(self, name), bool):
                 raise BadSetting(f"{name} must be true or false, got {value!r:.60}")
@@ -170,6 +169,14 @@ class FlowConfig:
         return {name: value for name, value in asdict(self).items() if name in LASTING}
 
 
+def check_turns(turns: object) -> None:
+    """Raise `BadSetting` if `turns` is not a valid setting of this name."""
+    if not isinstance(turns, list) or not all(isinstance(name, str) and name for name in turns):
+        raise BadSetting(f"turns must be a list of names of policies, such as [solver, verifier], got {shown(turns)}")
+    if AGAIN in turns[:-1] or turns == [AGAIN]:
+        raise BadSetting(f"turns: {AGAIN} stands at the end, after names of policies, got {shown(turns)}")
+
+
 def acting(turns: Sequence[str]) -> list[str]:
     """Return the policies that act in these turns, each once."""
     return [name for name in dict.fromkeys(turns) if name != AGAIN]
@@ -201,21 +208,22 @@ def resolve(name: str, known: Mapping[str, Callable[..., Any]], kind: str) -> Ca
 
 
 def bind_settings(
-    function: Callable[..., Any], name: str, settings: Mapping[str, Any], known: Mapping[str, Any]
+    function: Callable[..., Any], name: str, settings: Mapping[str, Any], known: Mapping[str, Any], others: int = 1
 ) -> Callable[..., Any]:
     """Bind keyword arguments to a function: its `settings`, and those of `known` that it has.
 
     Args:
-        function: its first argument is not a setting.
+        function: the function.
         name: its name, for errors.
         settings: from the configuration.
         known: from elsewhere.
+        others: how many of its first arguments are no settings.
 
     Raises:
         UnknownOption: it has no such argument.
         BadSetting: a required argument is missing.
     """
-    parameters: Sequence[inspect.Parameter] = list(inspect.signature(function).parameters.values())[1:]
+    parameters: Sequence[inspect.Parameter] = list(inspect.signature(function).parameters.values())[others:]
     names = [one.name for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
     for setting in settings:
         if setting not in names and not any(one.kind is one.VAR_KEYWORD for one in parameters):

@@ -22,13 +22,13 @@ from agentgym_flow._util.files import write_atomically
 from agentgym_flow._util.values import settings_in
 from agentgym_flow.dataflow.batches import LeasedGroups
 from agentgym_flow.dataflow.bookkeeping.manager import hosted
-from agentgym_flow.dataflow.config import NUM_ENVS, FlowConfig, acting
+from agentgym_flow.dataflow.config import NUM_ENVS, FlowConfig, acting, check_turns
 from agentgym_flow.dataflow.local_engine import LocalEngine
 from agentgym_flow.dataflow.network.client import HttpFlow, read_token
 from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.dataflow.stage import actor_setup, turn_router
 from agentgym_flow.episodes import Episode
-from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.errors import BadSetting, UnknownOption, shown
 from agentgym_flow.play import Evaluation, evaluation
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.training.config import SERVERS, TRANSFORMERS, Configs
@@ -297,9 +297,16 @@ class TeamMember:
         if not (path / SETTINGS).is_file():
             raise BadSetting(f"{path} is not a run with a dataflow")
         flow = settings_in(path / SETTINGS, BadSetting)
-        if len(acting(flow.get("turns") or ())) < 2 or POLICY not in flow:
+        policy, turns = flow.get(POLICY), flow.get("turns") or []
+        try:
+            check_turns(turns)
+            if not isinstance(policy, str | None):
+                raise BadSetting(f"{POLICY} must be the name of a policy, got {shown(policy)}")
+        except BadSetting as error:
+            raise BadSetting(f"{path / SETTINGS} is not as training wrote it: {error}; restore it") from None
+        if len(acting(turns)) < 2 or policy is None:
             raise BadSetting(f"{path} trained a policy that does not share its episodes: see its report")
-        return cls(path, flow[POLICY], tuple(flow["turns"]), parse_configs(["--config", str(path / CONFIG)]))
+        return cls(path, policy, tuple(turns), parse_configs(["--config", str(path / CONFIG)]))
 
     def model_at(self, moment: str) -> str:
         """Return the path of the weights at one of `MOMENTS`. Raises `BadSetting` if they do not exist yet."""

@@ -126,11 +126,6 @@ class TracedFlow(RemoteFlow):
         self._updates: dict[tuple[str, Attempt], tuple[int, float]] = {}
         self._looked = -every
 
-    @property
-    def is_due(self) -> bool:
-        """Whether the next call of a manager in this process will take longer."""
-        return getattr(self._flow, "is_due", False)
-
     def _attempt(self, name: str, arguments: dict[str, Any]) -> Any:
         if name == "exchange" and arguments["commits"]:  # the trace has them even if an error follows
             verdicts = self.commit(arguments["worker"], arguments["commits"])

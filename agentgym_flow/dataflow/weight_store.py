@@ -27,8 +27,10 @@ from agentgym_flow.dataflow.weights import (
     delta_between,
     full,
     header,
+    in_memory,
     rebased,
     rows_in,
+    saves,
 )
 from agentgym_flow.errors import BadData
 
@@ -53,13 +55,12 @@ class FileMessage:
 
     def __getitem__(self, part: slice) -> bytes:
         start, stop, _ = part.indices(self._size)
-        content = bytearray()
+        content = b""
         while len(content) < stop - start:
-            self._file.seek(start + len(content))
-            if not (more := self._file.read(stop - start - len(content))):
+            if not (more := os.pread(self._file.fileno(), stop - start - len(content), start + len(content))):
                 raise OSError(errno.EIO, "the file was cut off while it was read", str(self._file.name))
             content += more
-        return bytes(content)
+        return content
 
     def __bytes__(self) -> bytes:
         return self[:]
@@ -229,7 +230,7 @@ class WeightStore:
     def _rows_of(self, name: str) -> Rows:
         """Return the rows of a kept full message."""
         if name not in self._rows:
-            self._rows[name] = rows_in(bytes(self._kept[name]))
+            self._rows[name] = rows_in(in_memory(self._kept[name]))
         return self._rows[name]
 
     def _full(self, policy: str, version: int) -> bytes:
@@ -268,8 +269,10 @@ class WeightStore:
                 return self._kept[new]
             same = known.base == wanted.base and known.gone == wanted.gone
             if same and known.names is not None and known.names <= wanted.names:
-                return rebased(bytes(self._kept[new]), known.digest)
+                return rebased(in_memory(self._kept[new]), known.digest)
         try:  # `_state` checks the digests
+            if not (known.base or wanted.base) and not saves(self._kept[old], self._kept[new]):
+                return b""
             change = delta_between(self._state(old), known.digest, self._state(new), wanted.digest)
         except BadData:
             return b""

@@ -13,12 +13,13 @@ import math
 import warnings
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from agentgym_flow._util.http import LARGE, large_room
 from agentgym_flow.core import stable_hash
 from agentgym_flow.errors import BadData, shown
 
@@ -34,6 +35,8 @@ KINDS = (FULL, DELTA, LORA)
 _SCHEMA = "agentgym_flow.weights/1"
 _DENSE, _INDICES, _MASK, _VALUES = "dense/", "indices/", "mask/", "values/"
 _MOST_INDEXED = 1 << 31
+_SAMPLES, _SAMPLE = 32, 4096  # parts of a tensor that are compared first, and bytes of each
+_WORTHWHILE = 0.9
 _LARGEST_HEADER = 100_000_000  # as in safetensors
 _TYPES = {
     "F64": torch.float64,
@@ -105,7 +108,7 @@ def _parts(message: bytes) -> dict[str, tuple[torch.dtype, list[int], int, int]]
     """Return type, shape, beginning and end of each tensor in a message. Raises `BadData` if it is damaged."""
     try:
         start = place = 8 + int.from_bytes(message[:8], "little")
-        entries = json.loads(message[8:start])
+        entries = json.loads(bytes(message[8:start]))
         del entries["__metadata__"]
         found = {}
         for name, entry in sorted(entries.items(), key=lambda one: one[1]["data_offsets"]):
@@ -203,7 +206,7 @@ def applied(base: State | None, message: bytes, known: Rows | None = None) -> tu
     Raises:
         BadData: it is damaged, or applies to other weights.
     """
-    about, message = header(message), bytes(message)  # it may be in a file
+    about, message = header(message), in_memory(message)
     try:
         state = _apply(base, about, _tensors(message))
     except BadData:
@@ -216,6 +219,16 @@ def applied(base: State | None, message: bytes, known: Rows | None = None) -> tu
     return state, rows
 
 
+def in_memory(message: bytes) -> bytes:
+    """Return a message that may be in a file (see `FileMessage`) as one that is not."""
+    if isinstance(message, bytes | bytearray | memoryview):
+        return message
+    room = large_room(len(message))
+    for start in range(0, len(room), LARGE):
+        room[start : start + LARGE] = message[start : start + LARGE]
+    return cast("bytes", room)
+
+
 def check_rows(rows: Rows, announced: str) -> None:
     """Raise `BadData` if weights with these rows do not have the digest that their message announces."""
     if digest_of_rows(rows) != announced:
@@ -225,7 +238,7 @@ def check_rows(rows: Rows, announced: str) -> None:
 def rebased(message: bytes, base: str) -> bytes:
     """Return a delta of whole tensors as one to other weights, with this digest, that differ in these tensors only."""
     length = int.from_bytes(message[:8], "little")
-    entries = json.loads(message[8 : 8 + length])
+    entries = json.loads(bytes(message[8 : 8 + length]))
     schema, result, _, gone = json.loads(entries["__metadata__"]["agentgym_flow"])
     entries["__metadata__"]["agentgym_flow"] = json.dumps([schema, result, base, gone])
     return _headed(entries, memoryview(message)[8 + length :])
@@ -237,7 +250,7 @@ def header(message: bytes) -> Header:
         length = int.from_bytes(message[:8], "little")
         if length > min(len(message), _LARGEST_HEADER):
             raise ValueError("it is cut off")
-        entries = json.loads(message[8 : 8 + length])
+        entries = json.loads(bytes(message[8 : 8 + length]))
         schema, result, base, gone = json.loads(entries.pop("__metadata__")["agentgym_flow"])
         texts = all(isinstance(text, str) for text in (result, base, *gone))
         if schema != _SCHEMA or not texts:
@@ -260,15 +273,21 @@ def _message(tensors: State, result: str, base: str, gone: list[str]) -> bytes:
     for name, tensor in sorted(tensors.items(), key=lambda one: (-one[1].element_size(), one[0])):  # aligned
         offsets = [place, place := place + tensor.nbytes]
         entries[name] = {"dtype": _TYPE_NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": offsets}
-        contents.append(_bits(tensor).data)
+        contents.append(_bits(tensor).view(np.uint8).data)
     return _headed(entries, *contents)
 
 
-def _headed(entries: Mapping[str, Any], *contents: bytes | memoryview) -> bytes:
+def _headed(entries: Mapping[str, Any], *contents: memoryview) -> bytes:
     """Return a safetensors file; `safetensors.torch.save` would copy the tensors three times."""
     head = json.dumps(entries).encode()
     head += b" " * (-len(head) % 8)
-    return b"".join([len(head).to_bytes(8, "little"), head, *contents])
+    parts: list[bytes | memoryview] = [len(head).to_bytes(8, "little"), head, *contents]
+    if (size := sum(map(len, parts))) <= LARGE:
+        return b"".join(parts)
+    room, place = large_room(size), 0
+    for part in parts:
+        room[place : (place := place + len(part))] = part
+    return cast("bytes", room)
 
 
 def delta_between(base: State, base_digest: str, new: State, new_digest: str) -> bytes:
@@ -277,6 +296,34 @@ def delta_between(base: State, base_digest: str, new: State, new_digest: str) ->
     for name, tensor in new.items():
         sent |= _changes(name, base.get(name), tensor)
     return _message(sent, new_digest, base_digest, sorted(base.keys() - new.keys()))
+
+
+def saves(base: bytes, new: bytes) -> bool:
+    """Return whether a delta between full messages is probably smaller than the second one by a tenth.
+
+    Samples of each tensor are compared: it would take as long to find all changes as to send all weights.
+    """
+    olds, expected, most = _parts(base), 0.0, 0
+    for name, (dtype, shape, begin, end) in _parts(new).items():
+        size, most = end - begin, most + end - begin
+        old = olds.get(name)
+        if old is None or old[:2] != (dtype, shape):
+            expected += size
+            continue
+        bits = f"i{min(dtype.itemsize, 8)}"
+        both = (_sampled(one, start, size).view(bits) for one, start in ((base, old[2]), (new, begin)))
+        changed = np.not_equal(*both)
+        share = np.count_nonzero(changed) / max(1, changed.size)
+        expected += min(size, size * share + min(size / dtype.itemsize / 8, 4 * share * size / dtype.itemsize))
+    return expected < _WORTHWHILE * most
+
+
+def _sampled(message: bytes, start: int, size: int) -> Bits:
+    """Return parts of a tensor in a message, or all of it if it is small."""
+    if size <= _SAMPLES * _SAMPLE:
+        return np.frombuffer(message[start : start + size], np.uint8)
+    places = range(start, start + size - _SAMPLE, size // _SAMPLES // 16 * 16)  # no place is within a number
+    return np.frombuffer(b"".join(message[place : place + _SAMPLE] for place in places), np.uint8)
 
 
 def _changes(name: str, old: torch.Tensor | None, new: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -195,7 +195,7 @@ def test_a_call_that_holds_the_lock_blocks_no_other() -> None:
         begun, ended = threading.Event(), threading.Event()
 
         def hold() -> None:
-            with there.lock:
+            with there._book.changed:
                 begun.set()
                 ended.wait(60)
 
@@ -224,13 +224,23 @@ def test_the_journal_is_not_compacted_in_the_event_loop(is_traced: bool, monkeyp
     monkeypatch.setattr(journals, "MOST_BYTES", 1)
     monkeypatch.setattr(ManagerJournal, "compact", noted)
     there = manager()
-    opened(there)
+    claim = opened(there)
     flow = TracedFlow(there, TraceWriter(os.devnull)) if is_traced else there
     with serving(flow, "token") as url, closing(HttpFlow(url, "token")) as client:
         threads.clear()
-        for lease in client.lease("w", 4):
+        leases = client.lease("w", 4)
+        for lease in leases[:2]:
             assert client.commit("w", [played(lease)]) == [ACCEPTED]
-    assert threads, "several times"
+        client.beat(claim)
+        several = [*threads]
+        journal = there._book._journal
+        monkeypatch.setattr(journals, "MOST_BYTES", journal._bytes + 1)  # due as soon as the commits are noted
+        exchanged = client.exchange("w", [played(one) for one in leases[2:]], [], 4)
+        assert journal.is_due == (threads == several), "at once, or by the next call"
+        client.beat(claim)
+        assert not journal.is_due
+    assert exchanged.verdicts == [ACCEPTED] * 2
+    assert len(threads) > len(several) > 0
     assert all(name.startswith("flow") for name in threads)
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from agentgym_flow.dataflow.batches.data_algorithms import DataAlgorithms
 from agentgym_flow.dataflow.config import FlowConfig
-from agentgym_flow.dataflow.run import POLICY, _settle
-from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.dataflow.run import POLICY, SETTINGS, TeamMember, _settle
+from agentgym_flow.errors import AgentGymFlowError, BadSetting, UnknownOption
+from agentgym_flow.training.config import AgentConfig
+from agentgym_flow.training.group_source import TaskReplay
 
 
 def read(folder: Path, text: str) -> FlowConfig:
@@ -54,6 +58,55 @@ def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
 def test_what_cannot_work_is_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(BadSetting, match=message):
         read(tmp_path, text)
+
+
+ODD = ["5", "1.5", "true", "null", ".nan", "2026-01-01", "some text", "[]", "[[a]]", "[null]", "[a, [b]]", "[a, 5]",
+       "[{a: 1}]", "{}", "{a: 1}", "{1: 2}", "{null: [1]}", "{a: {b: [1]}}", "!!binary aA==", "!!set {a, b}"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [one.name for one in fields(FlowConfig)])
+def test_no_value_of_a_setting_causes_an_error_without_a_class_of_its_own(tmp_path: Path, name: str) -> None:
+    """Whatever a person writes is valid, or refused before a run begins."""
+    args = AgentConfig(output_dir="unused", num_generations=8)
+    for value in ODD:
+        with contextlib.suppress(AgentGymFlowError):
+            config = read(tmp_path, f"{name}: {value}" + "\norder: ready" * (name != "order"))
+            DataAlgorithms(config, args, TaskReplay(10, 0.0, 0), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "match"),
+    [
+        ("replay: 5", BadSetting, r"replay must have settings, such as \{share: 0.25\}, got 5"),
+        ("replay: [share]", BadSetting, "replay must have settings"),
+        ("replay: {}", BadSetting, "replay needs the setting share"),
+        ("replay: {shar: .5}", UnknownOption, "Did you mean 'share'"),
+        ("replay: {1: 2}", UnknownOption, "Unknown option 1"),
+        ("replay: {share: .5, seed: [1]}", BadSetting, "seed must be an integer"),
+        ("tasks: {greso: {seed: {a: 1}}}", BadSetting, "seed must be an integer"),
+        ("tasks: {replay: {share: x}}", BadSetting, "share must be between 0 and 1, got 'x'"),
+        ("tasks: {replay: {seed: null}}", BadSetting, "seed must be an integer"),
+        ("tasks: {replay: {outcome: [x]}}", UnknownOption, "Unknown option"),
+        ("operators: [{drop_alike: {policy: 5}}]", BadSetting, "policy must be the name of a policy, got 5"),
+    ],
+)
+def test_values_of_the_wrong_type_are_named(tmp_path: Path, text: str, error: type[Exception], match: str) -> None:
+    args = AgentConfig(output_dir="unused", num_generations=8)
+    with pytest.raises(error, match=match):
+        DataAlgorithms(read(tmp_path, text), args, TaskReplay(10, 0.0, 0), None)
+
+
+@pytest.mark.parametrize("name", [POLICY, "turns"])
+@pytest.mark.parametrize("value", ODD)
+def test_settings_of_a_team_that_somebody_has_edited_are_refused(tmp_path: Path, name: str, value: str) -> None:
+    (tmp_path / SETTINGS).write_text(yaml.safe_dump({POLICY: "a", "turns": ["a", "b"]}) + f"\n{name}: {value}", "utf-8")
+    empty = ["null"] if name == POLICY else ["null", "[]", "{}"]
+    match = (
+        "does not share its episodes" if value in empty else f"not as training wrote it: {name} must be.*; restore it"
+    )
+    if (name, value) != (POLICY, "some text"):
+        with pytest.raises(BadSetting, match=match):
+            TeamMember.read(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["order: fixd", "stalenes: 1", "first: arival"])

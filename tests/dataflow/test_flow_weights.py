@@ -313,6 +313,23 @@ def test_a_store_computes_the_digest_of_each_version_once_for_a_delta(monkeypatc
     assert len(message) < len(full(states[1]))
 
 
+@pytest.mark.parametrize(("share", "compared"), [(0.02, True), (0.6, True), (0.97, False), (1.0, False)])
+def test_weights_that_have_all_changed_are_sent_without_a_comparison(
+    make_store: Callable[[], WeightStore], monkeypatch: pytest.MonkeyPatch, share: float, compared: bool
+) -> None:
+    """To find all changes takes longer than to send all weights again."""
+    old = {"large": torch.arange(300_000, dtype=torch.int32), "small": torch.zeros(9, dtype=torch.bfloat16)}
+    changed = torch.from_numpy(np.random.default_rng(0).random(300_000) < share)
+    new = {**old, "large": torch.where(changed, -1, old["large"]), "other": torch.ones(2)}
+    store, made, real = make_store(), [], weight_store.delta_between
+    monkeypatch.setattr(weight_store, "delta_between", lambda *its: made.append(its) or real(*its))
+    for version, one in enumerate((old, new)):
+        store.put("p", version, full(one))
+    message = store.get("p", 1, 0)
+    assert (len(made), header(message).kind) == ((1, DELTA) if compared else (0, FULL))
+    equal(apply(old, message), new)
+
+
 def adapted(number: int, **more: torch.Tensor) -> dict[str, torch.Tensor]:
     """A large frozen tensor, and an adapter that training changes."""
     changed = torch.full((8,), float(number))

@@ -43,6 +43,8 @@ def relabel(group: Group, *, gamma: float = 0.9, edges: EdgeMode = "directed", b
 def drop_alike(group: Group, *, outcome: Outcome = "success", policy: str | None = None) -> Group | None:
     """Drop a group without variance: all its episodes have the same outcome for `policy`; see `ended_alike`."""
     check_word(outcome, Outcome)
+    if not isinstance(policy, str | None):
+        raise BadSetting(f"policy must be the name of a policy, got {shown(policy)}")
     return None if ended_alike(group, outcome, policy) else group
 
 
@@ -154,7 +156,7 @@ class GroupReplay:
         self._choose = choose
         self._staleness = check_integer("staleness", staleness, 0)
         self._keep = check_positive("keep", keep)
-        self._seed = seed
+        self._seed = check_integer("seed", seed, 0)
         self._groups: list[CompleteGroup] = []  # the oldest first
 
     def __len__(self) -> int:
@@ -223,7 +225,9 @@ class DataAlgorithms:
             self.tasks = task_selector(config.tasks, tasks.tasks, seed=args.seed, outcome=outcome)
         self._operators = operators(config.operators, outcome=args.outcome, policy=policy)
         self._structure = args.structure_score
-        self._replay = None if config.replay is None else GroupReplay(**{"seed": args.seed, **config.replay})
+        self._replay: GroupReplay | None = None
+        if config.replay is not None:
+            self._replay = bind_settings(GroupReplay, "replay", config.replay, {"seed": args.seed}, 0)()
         self._order = config.first
 
     def transform(self, group: Group) -> Group | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from agentgym_flow._util.values import is_number
-from agentgym_flow.core import Stream
+from agentgym_flow.core import Stream, check_integer
 from agentgym_flow.dataflow.config import bind_settings, parse_entry, resolve
 from agentgym_flow.episodes import Group
 from agentgym_flow.errors import BadSetting
@@ -39,7 +39,7 @@ class Curriculum(ABC):
 
     def __init__(self, tasks: int | Sequence[int], seed: int = 0) -> None:
         self.skipped = 0
-        self._seed = seed
+        self._seed = check_integer("seed", seed, 0)
         self._order = TaskReplay(tasks, 0.0, seed)
         self._pass: tuple[int, list[int]] = -1, []  # the number of a pass, and its tasks
         self._position = 0
@@ -229,7 +229,9 @@ def check_share(name: str, value: object) -> None:
 
 
 def _replay(tasks: int | Sequence[int], seed: int, outcome: Outcome, *, share: float = 0.0) -> TaskReplay:
-    return TaskReplay(tasks, share, seed, outcome)
+    check_share("share", share)
+    check_word(outcome, Outcome)
+    return TaskReplay(tasks, share, check_integer("seed", seed, 0), outcome)
 
 
 SELECTORS: Mapping[str, Callable[..., TaskSelector]] = {

@@ -59,6 +59,7 @@ class Book:
         self.stages: dict[str, str] = {}
         self.ledgers: dict[str, Ledger] = {}
         self._journal = ManagerJournal(IN_MEMORY) if journal is None else journal
+        self._tidies = True
         self._durable = False  # whether what was noted must survive a loss of power
         self._settled = True  # whether the journal has the present setups
         self._down = ""  # why calls cannot be answered any more
@@ -79,7 +80,7 @@ class Book:
 
         Raises `FlowDown` if the journal cannot be used for another reason; all later calls fail as well.
 
-        A call for which `is_due` is true first tidies the journal, and waits for the disk.
+        A call first tidies the journal if that is due, and waits for the disk, except between `acquire` and `release`.
         """
         with self.changed:
             if self._down:
@@ -87,7 +88,7 @@ class Book:
             began = time.perf_counter()
             try:
                 self._write(durable=False)
-                if self.is_due:
+                if self._tidies and self._journal.is_due:
                     self._journal.tidy(self._streams())
                 try:
                     yield
@@ -100,10 +101,23 @@ class Book:
             finally:
                 self.answered(time.perf_counter() - began)
 
-    @property
-    def is_due(self) -> bool:
-        """Whether the next call will tidy the journal."""
-        return self._journal.is_due
+    def acquire(self) -> bool:
+        """Hold the lock until `release`, for calls that do not wait; return False if they would.
+
+        They would if another call holds the lock, or the next one is to tidy the journal.
+        """
+        if not self.changed.acquire(blocking=False):
+            return False
+        if self._journal.is_due:
+            self.changed.release()
+            return False
+        self._tidies = False
+        return True
+
+    def release(self) -> None:
+        """Let other calls go on; one of them tidies the journal if that is due now."""
+        self._tidies = True
+        self.changed.release()
 
     def waited(self, end: float) -> bool:
         """Wait for a change, for at most a `TICK`; return False if it is past `end` (of `time.monotonic`)."""

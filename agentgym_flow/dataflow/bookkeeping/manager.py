@@ -60,7 +60,7 @@ class Manager:
         clock: a monotonic clock, in seconds.
 
     Attributes:
-        lock: whoever holds it makes calls without waiting for another one.
+        lock: between its `acquire` and `release`, calls wait neither for others nor for the disk, see `Book.acquire`.
 
     Raises:
         BadSetting: a number is out of range.
@@ -83,7 +83,7 @@ class Manager:
                 raise BadSetting(f"{name} must be above 0 seconds, got {shown(seconds)}")
         self.settings = settings
         self._book, self._store, self._clock = Book(journal), WeightStore() if store is None else store, clock
-        self.lock = self._book.changed
+        self.lock = self._book
         self._lease_seconds = lease_seconds
         self._workers = WorkerRegistry(lease_seconds, clock)
         self._idle = IdleTimes(clock, lease_seconds, self._book.ledgers)
@@ -97,11 +97,6 @@ class Manager:
             self._pace.begin(stream, ledger.policies)
             for policy in ledger.policies:  # the last version may have been stored, but not published
                 self._store.prune(policy, ledger.needed(policy))
-
-    @property
-    def is_due(self) -> bool:
-        """Whether the next call will take longer, because it tidies the journal first."""
-        return self._book.is_due
 
     # ---------------------------------------------------------------- workers
     def describe(self) -> dict[str, Any]:

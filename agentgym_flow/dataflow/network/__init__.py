@@ -123,7 +123,7 @@ WORKER_CALLS = frozenset(
 """The calls that the token of workers allows."""
 
 
-def checksum_of(body: bytes | bytearray) -> str:
+def checksum_of(body: bytes | memoryview) -> str:
     """Return the value of the header `CHECKSUM` for a body; it takes half of the time of a digest."""
     return f"{zlib.crc32(body):08x}"
 
@@ -136,7 +136,7 @@ def dumped(value: Any) -> bytes:
         raise errors.BadSetting(f"what is sent to a manager must be plain data ({error})") from None
 
 
-def loaded(body: bytes | bytearray, decoder: msgspec.msgpack.Decoder[Any] | None = None, place: str = "") -> Any:
+def loaded(body: bytes | memoryview, decoder: msgspec.msgpack.Decoder[Any] | None = None, place: str = "") -> Any:
     """Return the value of a message, as the type of `decoder`; `place` names it in errors. Raises `Malformed`."""
     try:
         return msgspec.msgpack.decode(body) if decoder is None else decoder.decode(body)
@@ -150,7 +150,7 @@ def loaded(body: bytes | bytearray, decoder: msgspec.msgpack.Decoder[Any] | None
         raise Malformed(f"not MessagePack: {error}") from None
 
 
-def arguments_of(call: RemoteCall, body: bytes | bytearray, texts: Mapping[str, str]) -> dict[str, Any]:
+def arguments_of(call: RemoteCall, body: bytes | memoryview, texts: Mapping[str, str]) -> dict[str, Any]:
     """Return the arguments of a call from the body and the query of its request. Raises `Malformed`."""
     if call.raw is None:
         return msgspec.structs.asdict(loaded(body, call.read_arguments, call.name))
@@ -215,8 +215,8 @@ class Switchboard:
     """Makes calls on a flow for the coroutines of one event loop.
 
     Args:
-        flow: the manager; thread-safe. If it has a `lock`, as `Manager`, quick calls are made here while that is free
-            and nothing `is_due`.
+        flow: the manager; thread-safe. If it has a `lock`, as `Manager`, quick calls are made here while that can be
+            acquired.
         is_ending: whether the server is stopping; waiting calls then return at once, perhaps without a result.
     """
 
@@ -268,10 +268,9 @@ class Switchboard:
 
     async def _now(self, name: str, arguments: dict[str, Any]) -> Any:
         work = partial(getattr(self._flow, name), **arguments)
-        if name in QUICK and self._lock is not None and self._lock.acquire(blocking=False):
+        if name in QUICK and self._lock is not None and self._lock.acquire():
             try:
-                if not getattr(self._flow, "is_due", False):
-                    return work()
+                return work()
             finally:
                 self._lock.release()
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -193,7 +193,7 @@ class HttpFlow(RemoteFlow):
         """Make one attempt; return status and body of the answer, after checking its checksum, except of weights."""
         headers = {} if call.raw else {network.CHECKSUM: network.checksum_of(body)}
         try:
-            answer = self._endpoint.send(path, body, headers, idle=patience)
+            answer = self._endpoint.send(path, body, headers, idle=patience, large=call.result is bytes)
         except TryFailed as error:
             raise NoAnswer(str(error)) from None
         if answer.status == 200 and call.result is bytes:

@@ -93,7 +93,7 @@ class CallApplication(Application):
         limit = self._largest if limit is None else limit
         return limit, f"a request of this call can have at most {limit:,} bytes"
 
-    async def answer(self, head: Head, body: bytes | bytearray, gone: Callable[[], Awaitable[object]]) -> HttpReply:
+    async def answer(self, head: Head, body: bytes | memoryview, gone: Callable[[], Awaitable[object]]) -> HttpReply:
         """Make the call."""
         call = network.CALLS[head.path.removeprefix(network.VERSION)]
         if call.raw is None and head.headers.get(_CHECKSUM, "") != await _checksum_of(body):
@@ -130,7 +130,7 @@ class CallApplication(Application):
         await send({"type": "lifespan.shutdown.complete"})
 
 
-async def _checksum_of(body: bytes | bytearray) -> str:
+async def _checksum_of(body: bytes | memoryview) -> str:
     """Return the checksum of a body, without blocking the event loop for long."""
     return network.checksum_of(body) if len(body) <= CHUNK else await asyncio.to_thread(network.checksum_of, body)
 
