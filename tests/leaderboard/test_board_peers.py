@@ -116,6 +116,14 @@ class TestSciPy:
         assert paired_p_value(first, 1 - first) == pytest.approx(theirs, rel=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_equal_entries_have_the_p_value_of_mcnemars_exact_test() -> None:
+    tables = pytest.importorskip("statsmodels.stats.contingency_tables", reason=WHY)
+    successes = np.repeat([1.0, 0.0], [40, 10])[:, None]
+    assert paired_p_value(successes, successes) == tables.mcnemar([[40, 0], [0, 10]]).pvalue == 1.0
+    assert tables.mcnemar([[40, 0], [0, 10]], exact=False).pvalue == 0.0, "docs/leaderboard_statistics.md warns of it"
+
+
 @pytest.mark.parametrize("size", [1, 2, 10, 1225])
 def test_holm_is_that_of_statsmodels(size: int) -> None:
     multitest = pytest.importorskip("statsmodels.stats.multitest", reason=WHY)

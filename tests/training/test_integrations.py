@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -28,6 +29,26 @@ def test_stable_baselines3_learns_on_the_grid(wrapper: type[gym.Wrapper] | None)
     model = PPO("MlpPolicy", envs, n_steps=32, batch_size=32, n_epochs=1, device="cpu", seed=0).learn(64)
     mean, _ = evaluate_policy(model, envs, n_eval_episodes=2)
     assert np.isfinite(mean)
+    envs.close()
+
+
+def test_a_loaded_model_of_stable_baselines3_needs_a_new_seed_for_new_levels(tmp_path: Path) -> None:
+    pytest.importorskip("stable_baselines3", reason="a peer of this test only; the extra dev brings it")
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.env_util import make_vec_env
+
+    def levels(model: Any) -> list[list[float]]:
+        """The first boards of the next five episodes."""
+        return [model.get_env().reset().ravel().tolist() for _ in range(5)]
+
+    envs = make_vec_env("agentgym_flow/SokobanGrid-v0", env_kwargs={"size": 5, "boxes": 1})
+    model = PPO("MlpPolicy", envs, device="cpu", seed=0)
+    model.save(tmp_path / "model.zip")
+    first, then = levels(model), levels(model)
+    loaded = PPO.load(tmp_path / "model.zip", env=envs, device="cpu")
+    assert levels(loaded) == first != then, "the seed of the file is set again, as docs/integrations.md says"
+    loaded.set_random_seed(1)
+    assert levels(loaded) not in (first, then)
     envs.close()
 
 
