@@ -86,6 +86,32 @@ def test_a_file_gets_colours_on_request_and_never_the_frames_of_a_bar(
     assert printed.out == "\x1b[31mwrong\x1b[0m\n"
 
 
+def test_parts_under_way_are_half_done(clock: Clock) -> None:
+    screen = io.StringIO()
+    with LiveProgress(Console(file=screen, width=40), "episodes", 20, parallel=9) as shown:
+        clock.now += 60
+        shown.update(2)  # and eight are under way: 6 of 20 are done
+        clock.now += 60
+        shown.update(18)  # two are under way: 19 of 20
+    assert [line.split(", ")[-1] for line in screen.getvalue().splitlines()] == [
+        "about 0:02:20 to go",
+        "about 0:00:06 to go",
+    ]
+
+
+def test_what_a_stopped_run_has_finished_takes_no_time(clock: Clock) -> None:
+    screen = io.StringIO()
+    with LiveSuccess(Console(file=screen, width=40), "episodes") as shown:
+        shown.begin_at(400, 500)
+        lost: Any = SimpleNamespace(success=False, turns=[])
+        for _ in range(400):
+            shown.add(lost)
+        assert screen.getvalue() == ""
+        clock.now += 30
+        shown.add(lost)
+    assert screen.getvalue() == "episodes: 401 of 500, 0:00:30 gone, about 0:49:30 to go, success 0.0%\n"
+
+
 def test_success_so_far_is_shown(clock: Clock) -> None:
     screen = io.StringIO()
     turns = [SimpleNamespace(output=SimpleNamespace(completion_ids=ids)) for ids in ((1, 2, 3), None, (4,))]

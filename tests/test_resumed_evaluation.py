@@ -241,7 +241,10 @@ def test_policies_that_draw_play_unfinished_episodes_again(name: str, tmp_path: 
             evaluate(RandomPolicy(), CAVE, log=log, resume=True, on_episode=interrupt_after(count), **how)
         assert len(list(read_log(log))) == count
     seen: list[Episode] = []
+    how["on_plan"] = lambda plan: known.append(plan.known)
+    known: list[int] = []
     assert evaluate(RandomPolicy(), CAVE, log=log, resume=True, on_episode=seen.append, **how) == whole
+    assert known == [9]  # the progress does not count them as played
     assert log.read_bytes() == other.read_bytes()
     assert len(seen) == 24
 

@@ -247,7 +247,7 @@ class Live(LiveSuccess):
     """
 
     def __init__(self, num_envs: int) -> None:
-        super().__init__(stderr(), "episodes")
+        super().__init__(stderr(), "episodes", parallel=num_envs)
         self.finished: list[Episode] = []
         self.split_tasks: int | None = None
         self.total = 0
@@ -259,7 +259,7 @@ class Live(LiveSuccess):
         self.split_tasks, self.total = plan.split_tasks, len(plan.tasks) * plan.attempts
         self._one_attempt = plan.attempts == 1
         self._at_start = min(self._at_start, self.total)
-        self.update(0, total=self.total)
+        self.begin_at(plan.known, self.total)
 
     def add(self, episode: Episode) -> None:
         """Count a finished episode.

@@ -332,11 +332,11 @@ def make_submission(
     place = root / SUBMISSIONS / track / f"{day}-{name}"
     if place.exists():
         raise FileExistsError(f"{place} already exists: entries do not change, so choose another name")
-    for given in [] if policy is None else [policy / Path(name).name for name in (WEIGHTS, MODEL_CONFIG)]:
-        most = MOST_BYTES[f"policy/{given.name}"]
-        if not given.is_file() or given.stat().st_size > 2 * most:  # float32 may be halved
+    for own in [] if policy is None else [policy / Path(file).name for file in (WEIGHTS, MODEL_CONFIG)]:
+        most = MOST_BYTES[f"policy/{own.name}"]
+        if not own.is_file() or own.stat().st_size > 2 * most:  # float32 may be halved
             raise BadSubmission(
-                f"{given} is {'too large' if given.is_file() else 'missing'}: {REPRODUCED} takes the folder of a whole "
+                f"{own} is {'too large' if own.is_file() else 'missing'}: {REPRODUCED} takes the folder of a whole "
                 f"model of the tiny model's architecture. Other models apply for {ATTESTED} or {REPLAYED}"
             )
     place.parent.mkdir(parents=True, exist_ok=True)

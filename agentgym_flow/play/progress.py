@@ -44,9 +44,12 @@ class LiveProgress:
         what: the name of the work.
         total: the number of its parts; None: unknown.
         first: the number of parts that are done already.
+        parallel: the number of parts that are worked on at a time.
     """
 
-    def __init__(self, console: Console, what: str, total: int | None = None, first: int = 0) -> None:
+    def __init__(
+        self, console: Console, what: str, total: int | None = None, first: int = 0, parallel: int = 1
+    ) -> None:
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=16),
@@ -58,7 +61,7 @@ class LiveProgress:
         self._console = console
         self._bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._bar = self._bars.add_task(what, total=total, completed=first, figures="")
-        self._what, self._total, self._first = what, total, first
+        self._what, self._total, self._first, self._parallel = what, total, first, parallel
         self._lines = 0 if not total else first * 10 // total
         self._began = self._printed = time.monotonic()
 
@@ -71,6 +74,11 @@ class LiveProgress:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._bars.stop()
+
+    def begin_at(self, first: int, total: int) -> None:
+        """Begin with so many parts that are done already, as those of a run that is continued."""
+        self._first, self._total, self._lines = first, total, first * 10 // max(1, total)
+        self._bars.reset(self._bar, completed=first, total=total)
 
     def update(
         self, done: int, figures: str = "", *, what: str | None = None, total: int | None = None, tokens: int = 0
@@ -95,7 +103,8 @@ class LiveProgress:
         self._lines, self._printed = lines, now
         parts = [f"{self._what}: {done:,}", f"{timedelta(seconds=round(gone))} gone"]
         if self._total:
-            to_go = gone / max(1, done - self._first) * (self._total - done)
+            half_done = min(self._parallel - 1, self._total - done) / 2  # on average, of the parts under way
+            to_go = gone / max(1, done - self._first + half_done) * (self._total - done - half_done)
             parts[0] += f" of {self._total:,}"
             parts[1] += f", about {timedelta(seconds=round(to_go))} to go"
         self._console.print(
@@ -106,8 +115,8 @@ class LiveProgress:
 class LiveSuccess(LiveProgress):
     """Shows the number of finished episodes, their success rate so far, tokens per second, and the remaining time."""
 
-    def __init__(self, console: Console, what: str, total: int | None = None) -> None:
-        super().__init__(console, what, total)
+    def __init__(self, console: Console, what: str, total: int | None = None, parallel: int = 1) -> None:
+        super().__init__(console, what, total, parallel=parallel)
         self.episodes = self.successes = self._tokens = 0
 
     def add(self, episode: Episode) -> None:
@@ -115,7 +124,8 @@ class LiveSuccess(LiveProgress):
         self.episodes += 1
         self.successes += episode.success
         self._tokens += sampled_tokens(episode)
-        self.update(self.episodes, f"success {self.rate()}", tokens=self._tokens)
+        if self.episodes > self._first:
+            self.update(self.episodes, f"success {self.rate()}", tokens=self._tokens)
 
     def rate(self) -> str:
         """Return the success rate as shown."""

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ class EpisodePlan:
         attempts: the number of episodes per task.
         seed: task i has the seed `seed + i`, in all attempts.
         share: the part of the episodes that this process plays.
+        known: the number of episodes that the stopped run has finished.
     """
 
     tasks: Sequence[int]
@@ -42,6 +43,7 @@ class EpisodePlan:
     attempts: int
     seed: int
     share: slice
+    known: int = 0
 
     @property
     def places(self) -> list[Place]:
@@ -187,7 +189,7 @@ def play_split(play: Play, write: Callable[[LogWriter, Episode], None] = LogWrit
             journal = Journal(play.file, settings, resume=play.resume, replace=play.replace)
         known = {} if journal is None else journal.episodes(env)
         if play.on_plan is not None:
-            play.on_plan(plan)
+            play.on_plan(replace(plan, known=len(known)))
         if len(known) < len(plan.places):
             env.external.check_servers()
         env.external.keep_answers(journal)

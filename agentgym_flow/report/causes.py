@@ -78,7 +78,9 @@ def _cut(run: RunRecord) -> float | None:
     if cut is None or invalid is None:
         return None
     knows_what_to_write = entropy is None or entropy < 3  # random text has no end that could be cut
-    return min(cut, invalid) if knows_what_to_write else 0.0
+    # Where any text is an answer, as in Problems, the beginning of one is valid and wrong.
+    useless = max(invalid, 1 - success if (success := run.mean("success")) is not None else 0.0)
+    return min(cut, useless) if knows_what_to_write else 0.0
 
 
 @_harm

@@ -213,7 +213,8 @@ class ModelEvaluator:
         if self._processes.on_main_process(is_done):
             return EvaluationRun(Evaluation.of(done, name, tasks), done, log) if done else None
         own = len(range(self._processes.rank, count, self._processes.count))
-        with LiveSuccess(self._console, f"Evaluating {name.replace('_', ' training, ', 1)}", own) as progress:
+        what = f"Evaluating {name.replace('_', ' training, ', 1)}"
+        with LiveSuccess(self._console, what, own, parallel=play.num_envs) as progress:
             episodes = self._gathered(replace(play, on_episode=progress.add))
         if episodes is None:
             return None

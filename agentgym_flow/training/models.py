@@ -166,6 +166,9 @@ def load_model(
                 "downloading it)"
             ) from error
         reason = str(error).partition("\n")[0]  # the other lines list all supported models
+        files = (*Path(name).glob("*/config.json"), *Path(name).glob("*/adapter_config.json"))
+        if inside := sorted({str(file.parent) for file in files}):  # the folder of a run
+            reason = f"Models in this folder: {', '.join(inside)}"
         raise BadSetting(
             f"cannot load a causal language model from {name!r}, which must be a folder saved by Hugging Face, with "
             f"its tokenizer. {reason}"

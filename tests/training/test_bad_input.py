@@ -104,6 +104,10 @@ def no_tokenizer(folder: Path, tiny: Tiny) -> None:
         file.unlink()
 
 
+def folder_of_a_run(folder: Path, tiny: Tiny) -> None:
+    save_model(folder / "checkpoint", *tiny)
+
+
 def no_weights(folder: Path, tiny: Tiny) -> None:
     save_model(folder, *tiny)
     (folder / "model.safetensors").unlink()
@@ -147,6 +151,7 @@ def few_words(folder: Path, _: Tiny) -> None:
     [
         (lambda folder, _: folder.mkdir(), "must be a folder saved by Hugging Face"),
         (no_tokenizer, "has no tokenizer: save it there, or use the prompt template of its training"),
+        (folder_of_a_run, "/model/checkpoint"),
         (no_weights, "must be a folder saved by Hugging Face"),
         (broken_weights, "must be a folder saved by Hugging Face"),
         (reconfigured(n_embd=48), "use a folder whose weights and config.json belong together"),

@@ -42,6 +42,13 @@ def test_episodes_that_are_stopped_are_compared_by_more_than_chance() -> None:
     assert harm("stops_early", figures, before, stop_when="deadlock") == 0.5
 
 
+def test_cut_answers_do_harm_although_any_text_is_an_answer() -> None:
+    figures = {"completions/clipped_ratio": [1.0] * 3, "invalid_actions": [0.0] * 3, "entropy": [1.0] * 3}
+    assert harm("cut", {**figures, "success": [0.0] * 3}) == 1
+    assert harm("cut", {**figures, "success": [0.9] * 3}) == pytest.approx(0.1)  # the action came before the cut
+    assert harm("cut", figures) == 0
+
+
 def test_few_tasks_that_were_known_before_are_few() -> None:
     metrics = {"success": [0.6] * 20, "distinct_tasks": [3.0] * 20, "batches": range(1, 21), "epoch": [0.0] * 20}
     summary = {"before": evaluated(0.5), "after": evaluated(0.5), "improvement": {"sampled": {"low": -0.1}}}
