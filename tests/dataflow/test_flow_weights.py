@@ -546,6 +546,16 @@ def test_a_version_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeyp
     assert synced == [(content, False), (folder.stat().st_ino, True)], "content, then name"
 
 
+def test_threads_can_read_parts_of_one_file(tmp_path: Path) -> None:
+    """As when two workers fetch the same delta."""
+    files, content = Files(tmp_path), bytes(range(200)) * 20_000
+    files["p@1"] = content
+    message = files["p@1"]
+    with ThreadPoolExecutor(8) as threads:
+        parts = [slice(start, start + 5_000) for start in range(0, len(content), 999)]
+        assert list(threads.map(message.__getitem__, parts)) == [content[part] for part in parts]
+
+
 def test_a_file_is_read_in_parts_as_it_is_sent(tmp_path: Path) -> None:
     """A manager that sends weights to many workers holds none of them in memory."""
     files, content = Files(tmp_path / "weights"), full(state(1))
