@@ -176,6 +176,8 @@ class WeightStore:
     def get(self, policy: str, version: int, have: int | None = None) -> bytes:
         """Return the smallest message with a version, for a receiver that has version `have` or none.
 
+        A delta between two versions that were sent in full is only made if it probably `saves` a tenth.
+
         Raises `BadData` if the version is not kept.
         """
         with self._lock(policy):
