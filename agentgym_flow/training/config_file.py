@@ -177,6 +177,8 @@ def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[Agent
     try:
         settings, line, agent_type, chosen = _with_config(sys.argv[1:] if arguments is None else arguments, agent_type)
         kinds = (RunConfig, WarmStartConfig, agent_type)
+        # YAML reads a text such as 2026-11-29 as a date.
+        settings = {name: str(value) if isinstance(value, date) else value for name, value in settings.items()}
         check_types(settings, kinds)
         parser = _Parser(kinds, allow_abbrev=False)
         with TemporaryDirectory() as folder:
@@ -279,7 +281,7 @@ def check_types(settings: Mapping[str, Any], kinds: Sequence[type[Any]]) -> None
             options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
             taken = {get_origin(option) or option for option in options}
             taken |= {NoneType} if field.default is None else set()
-            fitting = {float, int} if type(value) is int else {str} if isinstance(value, date) else {type(value)}
+            fitting = {float, int} if type(value) is int else {type(value)}
             if not isinstance(value, str) and Any not in taken and not fitting & taken:
                 wanted = " or ".join(said for one, said in _TYPES.items() if one in taken) or "a text"
                 raise BadSetting(f"{field.name} must be {wanted}, got {shown(value)}")

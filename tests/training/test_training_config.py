@@ -183,6 +183,12 @@ def test_bad_files_are_refused(file: Path, key: str, message: str) -> None:
         parse_configs(["--config", str(file)])
 
 
+def test_a_text_that_looks_like_a_date_is_a_text(file: Path) -> None:
+    file.write_text(file.read_text() + "output_dir: 2026-11-29\nmodel: 2026-11-28\n")
+    run, _, agent = parse_configs(["--config", str(file)])
+    assert (agent.output_dir, run.model) == ("2026-11-29", "2026-11-28")
+
+
 def test_every_setting_of_the_wrong_type_is_named() -> None:
     kinds = (RunConfig, WarmStartConfig, AgentConfig)
     for field in (field for kind in kinds for field in dataclasses.fields(kind) if field.init):
