@@ -96,8 +96,8 @@ class AuditCommand:
         credit = {text: parse_credit(text, own) for text in self.credit or CREDIT}
         looks(self.half_width)  # refused before anything is played
         about = policy_settings(self.policy, self.policy_arg, num_envs=self.num_envs)
-        player = guarded_policy(self.policy, env_id, **about)
         kwargs = text_arguments.env_settings(env_id, self.env_arg)
+        player = guarded_policy(self.policy, env_id, **about)
         play = Play(player, env_id, self.split, seed=self.seed, env_kwargs=kwargs)
         with live_progress("pilot attempts, at most") as progress:
             measured = self._measured(play, progress)

@@ -166,10 +166,10 @@ class Evaluate(PlayOptions):
         )
         if self.max_cost is not None and "prices" not in settings:
             raise BadSetting("--max-cost needs the prices of the model: --prices FILE")
-        player = guarded_policy(self.policy, env_id, **settings)
         options = {"data": self.data, "dataset": self.dataset, "executor": self.executor}
         options |= {"base_url": self.base_url, "model": self.executor_model}
-        kwargs = env_settings(env_id, self.env_arg, options) | kwargs
+        kwargs = env_settings(env_id, self.env_arg, options) | kwargs  # refused before a model is loaded
+        player = guarded_policy(self.policy, env_id, **settings)
         live, status = Live(self.num_envs), 0
         limits: dict[str, Any] = {"max_tokens_total": self.max_tokens_total, "max_cost": self.max_cost}
         play = replace(self.play(player, env_id, kwargs, log, live), **limits)
@@ -237,8 +237,8 @@ class Collect(PlayOptions):
         env_id, out = text_arguments.full_id(self.env), self.out
         ended = self.is_complete(out)  # before any request to a model
         settings = policy_settings(self.policy, self.policy_arg, patience=self.patience, num_envs=self.num_envs)
-        player = guarded_policy(self.policy, env_id, **settings)
         kwargs = text_arguments.env_settings(env_id, self.env_arg)
+        player = guarded_policy(self.policy, env_id, **settings)
         live = Live(self.num_envs)
         play = self.play(player, env_id, kwargs, out, live)
         if ended and self.form == "log":  # rows do not show of which episodes they are

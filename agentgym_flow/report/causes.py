@@ -303,6 +303,8 @@ def _grad_clip(run: RunRecord) -> float | None:
 @_harm
 def _small_steps(run: RunRecord) -> float | None:
     step = run.values("weights/step")
+    if _is_adapter(run):  # half of the weights of new adapters are 0; the first step, theirs, has no relative size
+        step = step[1:]
     return float(max(step) < 1e-5 or max(step) * run.number("max_steps", 1e9) < 5e-4) if step else None
 
 

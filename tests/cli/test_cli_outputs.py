@@ -110,3 +110,11 @@ def test_data_is_an_input() -> None:
     status, told = run("evaluate", "alfworld", "--data", "games", "--log", "games/log.jsonl")
     assert (status, "or in it" in told) == (2, True)
     assert Path("levels.txt").read_text().startswith("###")
+
+
+@pytest.mark.parametrize("start", ["evaluate", "collect --out rows.jsonl", "credit audit"])
+def test_settings_are_refused_before_a_model_is_loaded(start: str) -> None:
+    status, said = run(*start.split(), "Sokoban-v0", "--policy", "hf:no-model-here", "--env-arg", "sise=6")
+    assert status == 2
+    assert "sise" in said
+    assert "no-model-here" not in said

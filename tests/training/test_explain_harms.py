@@ -87,6 +87,13 @@ def test_steps_are_judged_by_the_learning_rate_and_the_length_of_the_run() -> No
     assert harm("grad_clip", {**clipped, "learning_rate": [5e-4]}, max_grad_norm=1) > 0.5
 
 
+def test_the_first_step_of_new_adapters_is_not_measured() -> None:
+    assert harm("small_steps", {"weights/step": [1e-6]}, max_steps=1, lora=True) is None  # the weights that move were 0
+    assert harm("small_steps", {"weights/step": [1e-6, 0.3]}, max_steps=2, lora=True) == 0
+    assert harm("small_steps", {"weights/step": [1e-6, 1e-6]}, max_steps=2, lora=True) == 1
+    assert harm("small_steps", {"weights/step": [1e-6]}, max_steps=1) == 1
+
+
 def test_a_policy_that_explores_more_while_success_stays_is_not_becoming_random() -> None:
     metrics = {"entropy": [0.2, 0.4, 0.7], "success": [0.5, 0.5, 0.5]}
     assert harm("entropy_rises", metrics, entropy_coef=0.001) == 0
