@@ -63,7 +63,8 @@ class LiveProgress:
         self._bar = self._bars.add_task(what, total=total, completed=first, figures="")
         self._what, self._total, self._first, self._parallel = what, total, first, parallel
         self._lines = 0 if not total else first * 10 // total
-        self._began = self._printed = time.monotonic()
+        self._done = first
+        self._began = self._printed = self._moved = time.monotonic()
 
     def __enter__(self) -> Self:
         self._began = self._printed = time.monotonic()
@@ -92,6 +93,8 @@ class LiveProgress:
             self._what, self._total, self._first, self._began, self._lines = str(what), None, done, now, 0
         if tokens:
             figures += f", {tokens / max(now - self._began, 1e-9):,.3g} tokens/s"
+        if done != self._done:
+            self._done, self._moved = done, now
         self._total = self._total if total is None else total or None
         self._bars.tasks[0].total = self._total
         self._bars.update(self._bar, completed=done, description=self._what, figures=figures)
@@ -103,9 +106,11 @@ class LiveProgress:
         self._lines, self._printed = lines, now
         parts = [f"{self._what}: {done:,}", f"{timedelta(seconds=round(gone))} gone"]
         if self._total:
-            half_done = min(self._parallel - 1, self._total - done) / 2  # on average, of the parts under way
-            to_go = gone / max(1, done - self._first + half_done) * (self._total - done - half_done)
             parts[0] += f" of {self._total:,}"
+        if self._total and done > self._first:
+            half_done = min(self._parallel - 1, self._total - done) / 2  # on average, of the parts under way
+            each = (self._moved - self._began) / (done - self._first + half_done)
+            to_go = max(0.0, each * (self._total - done - half_done) - (now - self._moved))
             parts[1] += f", about {timedelta(seconds=round(to_go))} to go"
         self._console.print(
             ", ".join([*parts, *filter(None, [figures])]), soft_wrap=True, markup=False, highlight=False

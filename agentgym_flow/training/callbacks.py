@@ -17,6 +17,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from agentgym_flow._util.files import named_in_errors, write_atomically
 from agentgym_flow._util.signals import Terminated, signals_go_to
+from agentgym_flow.episodes import Episode
 from agentgym_flow.play import LiveProgress
 
 if TYPE_CHECKING:
@@ -76,29 +77,42 @@ class MetricsFile(TrainerCallback):  # type: ignore[misc]
 
 
 class TrainingProgress(TrainerCallback):  # type: ignore[misc]
-    """Shows the optimizer steps, the newest metrics and the remaining time, see `LiveProgress`."""
+    """Shows the optimizer steps, the newest metrics and the remaining time, see `LiveProgress`.
+
+    Within a batch it shows the number of episodes played so far: those of a language model can take minutes.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._shown: LiveProgress | None = None
+        self._step = self._played = 0
+        self._metrics: list[str] = []
 
     def on_train_begin(self, args: AgentConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Open the bar. A resumed run begins in the middle."""
+        self._step = state.global_step
         if state.is_world_process_zero:
             self._shown = LiveProgress(self._console, "Training", state.max_steps, state.global_step).__enter__()
+
+    def add(self, episode: Episode) -> None:
+        """Count an episode that this process has played for the next batch."""
+        self._played += 1
+        if self._shown is not None:
+            self._shown.update(self._step, "  ".join([*self._metrics[:1], f"{self._played} episodes played"]))
 
     def on_log(self, args: Any, state: TrainerState, control: Any, logs: Logs | None = None, **_: Any) -> None:
         """Show the newest metrics."""
         if self._shown is None or not logs or "success" not in logs:
             return
         names = SHOWN[:2] if self._console.is_terminal else SHOWN
-        metrics = "  ".join(f"{name} {logs[name]:.2f}" for name in names if logs.get(name) is not None)
+        metrics = [f"{name} {logs[name]:.2f}" for name in names if logs.get(name) is not None]
         if logs.get("lost_episodes"):
-            metrics += f"  lost episodes {logs['lost_episodes']:.0f}"
+            metrics.append(f"lost episodes {logs['lost_episodes']:.0f}")
         for name, setting in LIMITS.items():
             if logs.get(name):
-                metrics += f"  {name} {logs[name]:.2f} (see {setting})"
-        self._shown.update(state.global_step, metrics)
+                metrics.append(f"{name} {logs[name]:.2f} (see {setting})")
+        self._step, self._metrics, self._played = state.global_step, metrics, 0
+        self._shown.update(state.global_step, "  ".join(metrics))
 
     def close(self) -> None:
         """Remove the bar. May be called at any time."""

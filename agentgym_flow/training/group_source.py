@@ -22,7 +22,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agentgym_flow.core import Stream, check_positive
-from agentgym_flow.episodes import Group
+from agentgym_flow.episodes import Episode, Group
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.play import EnvPool, EpisodeSpec, rollout
 from agentgym_flow.play.forks import ForkCost, corrected_advantages
@@ -95,6 +95,7 @@ class OwnRollout:
         args: the settings.
         processes: the processes of the run.
         frozen_model: returns a context that yields the model to sample from.
+        on_episode: called with every episode that this process plays, as soon as it finishes.
     """
 
     policy: ModelPolicy | AsyncModelPolicy
@@ -103,6 +104,7 @@ class OwnRollout:
     args: AgentConfig
     processes: Processes
     frozen_model: Callable[[], AbstractContextManager[PreTrainedModel]]
+    on_episode: Callable[[Episode], None] | None = None
 
     @property
     def exact(self) -> bool:
@@ -169,7 +171,8 @@ class OwnRollout:
         with self.frozen_model() as model:
             self.policy.generator.update(model, version)
             stop = stop_on(self.args.stop_when)
-            play = partial(rollout, self.policy, self.envs, mine, num_envs=self.args.num_envs, stop=stop)
+            ways: dict[str, Any] = {"num_envs": self.args.num_envs, "stop": stop, "on_episode": self.on_episode}
+            play = partial(rollout, self.policy, self.envs, mine, **ways)
             everyone = [episode for share in self.processes.share(play) for episode in share]
         size = self.args.num_generations
         played = [Group(everyone[first : first + size]) for first in range(0, len(everyone), size)]

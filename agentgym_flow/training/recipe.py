@@ -29,7 +29,7 @@ from agentgym_flow.report.traces import group_to_show
 from agentgym_flow.training.callbacks import MetricsFile, StopAfterBatch, TrainingProgress, Validation
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import check_config, recorded_date, write_config
-from agentgym_flow.training.group_source import stop_on
+from agentgym_flow.training.group_source import OwnRollout, stop_on
 from agentgym_flow.training.model_evaluation import ModelEvaluation, ModelEvaluator, problems
 from agentgym_flow.training.models import (
     frozen_heap,
@@ -252,6 +252,8 @@ class Recipe:
         progress = TrainingProgress(self.console)
         self.trainer.add_callback(self.metrics)
         self.trainer.add_callback(progress)
+        if isinstance(self.trainer.source, OwnRollout):
+            self.trainer.source.on_episode = progress.add
         if self.run.validations and self.trainer.acts_as is None:
             self.trainer.add_callback(Validation(self.trainer, self._validate, self.run.validations))
         stop = StopAfterBatch(self.trainer, partial(self.console.print, soft_wrap=True))

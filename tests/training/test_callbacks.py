@@ -68,6 +68,26 @@ def test_progress_shows_the_newest_metrics(terminal: bool, monkeypatch: pytest.M
         assert shown.splitlines()[0] == "Training: 11 of 40, 0:00:30 gone, about 0:04:50 to go, success 0.28"
 
 
+def test_a_long_batch_shows_how_many_episodes_are_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    screen = io.StringIO()
+    callback = TrainingProgress(Console(file=screen, width=200))
+    episode: Any = None  # it is counted
+    callback.on_train_begin(ARGS, at(0), None)
+    for _ in range(2):
+        for _ in range(4):
+            now += 40
+            callback.add(episode)
+        callback.on_log(ARGS, at(4), None, {"success": 0.25})
+    assert screen.getvalue().splitlines()[:2] == [
+        "Training: 0 of 40, 0:00:40 gone, 1 episodes played",
+        "Training: 0 of 40, 0:01:20 gone, 2 episodes played",
+    ]
+    # Four steps took 160 seconds, and the next four are under way for 40.
+    assert "Training: 4 of 40, 0:03:20 gone, about 0:23:20 to go, success 0.25  1 episodes played" in screen.getvalue()
+
+
 def test_validation_is_spread_evenly_and_ends_with_the_run() -> None:
     recorded: list[tuple[int, float]] = []
     now = 0
