@@ -98,7 +98,7 @@ class TrainingProgress(TrainerCallback):  # type: ignore[misc]
         """Count an episode that this process has played for the next batch."""
         self._played += 1
         if self._shown is not None:
-            self._shown.update(self._step, "  ".join([*self._metrics[:1], f"{self._played} episodes played"]))
+            self._shown.update(self._step, "  ".join([*self._metrics[:1], f"episodes played {self._played}"]))
 
     def on_log(self, args: Any, state: TrainerState, control: Any, logs: Logs | None = None, **_: Any) -> None:
         """Show the newest metrics."""

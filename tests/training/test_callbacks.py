@@ -81,11 +81,11 @@ def test_a_long_batch_shows_how_many_episodes_are_played(monkeypatch: pytest.Mon
             callback.add(episode)
         callback.on_log(ARGS, at(4), None, {"success": 0.25})
     assert screen.getvalue().splitlines()[:2] == [
-        "Training: 0 of 40, 0:00:40 gone, 1 episodes played",
-        "Training: 0 of 40, 0:01:20 gone, 2 episodes played",
+        "Training: 0 of 40, 0:00:40 gone, episodes played 1",
+        "Training: 0 of 40, 0:01:20 gone, episodes played 2",
     ]
     # Four steps took 160 seconds, and the next four are under way for 40.
-    assert "Training: 4 of 40, 0:03:20 gone, about 0:23:20 to go, success 0.25  1 episodes played" in screen.getvalue()
+    assert "Training: 4 of 40, 0:03:20 gone, about 0:23:20 to go, success 0.25  episodes played 1" in screen.getvalue()
 
 
 def test_validation_is_spread_evenly_and_ends_with_the_run() -> None:
