@@ -229,31 +229,37 @@ def naming_lost_process() -> Iterator[None]:
         ) from error
 
 
+_SHARED = threading.RLock()
+
+
 @contextmanager
 def isolated_state() -> Iterator[None]:
     """Create settings without affecting existing trainers: TRL's arguments clear the shared state of Accelerate.
 
     Settings created within the context have their own state; `take_state` activates it when their trainer is created.
+    One thread at a time is within it: workers in threads make settings while a trainer trains.
     """
     kinds = (AcceleratorState, PartialState)
-    before = [kind._shared_state for kind in kinds]
-    if not before[0] or type(before[0]) is not dict:  # no trainer yet, or XLA, whose state is one per thread
-        yield
-        return
-    for kind in kinds:
-        kind._shared_state = {}
-    try:
-        yield
-    finally:
-        for kind, state in zip(kinds, before, strict=True):
-            kind._shared_state = state
+    with _SHARED:
+        before = [kind._shared_state for kind in kinds]
+        if not before[0] or type(before[0]) is not dict:  # no trainer yet, or XLA, whose state is one per thread
+            yield
+            return
+        for kind in kinds:
+            kind._shared_state = {}
+        try:
+            yield
+        finally:
+            for kind, state in zip(kinds, before, strict=True):
+                kind._shared_state = state
 
 
 def take_state(settings: TrainingArguments) -> None:
     """Make the state of `settings` the shared state of Accelerate; earlier trainers keep theirs."""
     state = vars(settings.distributed_state)
-    if state is not PartialState._shared_state:
-        PartialState._shared_state, AcceleratorState._shared_state = state, {}
+    with _SHARED:
+        if state is not PartialState._shared_state:
+            PartialState._shared_state, AcceleratorState._shared_state = state, {}
 
 
 def leave(status: int) -> int:

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,7 @@ from accelerate.state import AcceleratorState, PartialState
 
 from agentgym_flow._util.signals import Terminated
 from agentgym_flow.errors import TrainingFailed
-from agentgym_flow.training.processes import Processes, naming_lost_process
+from agentgym_flow.training.processes import Processes, isolated_state, naming_lost_process
 
 TIMEOUT = 1.0
 SLOW = 2.5
@@ -157,3 +158,31 @@ def test_a_collective_operation_without_its_partner_names_it() -> None:
 def test_one_process_waits_for_nobody() -> None:
     processes = Processes()
     assert (processes.on_main_process(lambda: 1), processes.gather(lambda: 2)) == (1, [2])
+
+
+def test_settings_made_in_two_threads_leave_the_state_of_a_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainers = {"device": "cpu"}
+    monkeypatch.setattr(AcceleratorState, "_shared_state", trainers)
+    monkeypatch.setattr(PartialState, "_shared_state", {"backend": None})
+    one_is_in, other_is_in, one_is_out = threading.Event(), threading.Event(), threading.Event()
+
+    def one() -> None:
+        with isolated_state():
+            one_is_in.set()
+            other_is_in.wait(0.2)  # it has to wait
+        one_is_out.set()
+
+    def other() -> None:
+        one_is_in.wait()
+        with isolated_state():
+            other_is_in.set()
+            one_is_out.wait()
+            AcceleratorState._reset_state(reset_partial_state=True)  # what TRL's arguments do
+
+    threads = [threading.Thread(target=work) for work in (one, other)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert trainers == {"device": "cpu"}
+    assert AcceleratorState._shared_state is trainers
