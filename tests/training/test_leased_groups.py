@@ -177,7 +177,7 @@ def test_a_lost_episode_is_left_out_of_its_group(
     failing = lambda slot: True  # noqa: E731
     with pytest.raises(TrainingFailed, match="raised in all 16 episodes of a batch: LostEpisode: it is broken"):
         trained_by_workers(make_trainer(model=make_warm()), max_attempts=1)
-    # Operators drop what ended alike, and other groups are played in its place. Those would be lost as well, and some may be.
+    # Operators drop what ended alike, and other groups are played in its place. Some of those are lost as well.
     chosen = {"order": "ready", "staleness": 1, "operators": ["drop_alike"], "max_attempts": 1}
     with pytest.raises(TrainingFailed, match=r"raised in all \d+ episodes of a batch: LostEpisode: it is broken"):
         trained_by_workers(make_trainer(model=make_warm()), manager=Manager(deadline=5.0), **chosen)
