@@ -9,6 +9,9 @@ has the rules, later ones the results of actions, and an answer is written token
 features and no list of actions to choose from. The settings are in `learning_from_text_NAME.yaml`; further arguments
 override them, as for `agentgym-flow train`.
 
+`--algorithms grpo,grpo+opsd,opsd --opsd_hint expert --warm_start_hints true` compares GRPO with self-distillation
+beside it and alone, from one cloned model that has also imitated the demonstrations with hints.
+
 `--shots 0,2` first evaluates the model as it came, once, with as many solved turns in front of every conversation.
 
 Each seed clones demonstrations. From there, every algorithm trains the model, and as a control cloning continues on the
@@ -50,6 +53,12 @@ NAMES = ("alfworld", "sokoban", "alfworld_pretrained", "canvas_pretrained", "sea
 
 SHAPE: dict[str, Any] = {"width": 384, "layers": 3, "heads": 6, "context": 2048, "theta": 10_000.0, "spread": 0.02}
 """Of the model."""
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "grpo+opsd": {"credit": "grpo", "opsd_weight": 0.1},
+    "opsd": {"credit": "grpo", "opsd_weight": 1.0, "credit_weight": 0.0},
+}
+"""Of the algorithms: the settings of those that are not named after their credit function."""
 
 OFFICIAL = "official"
 """The name of the evaluation on official games."""
@@ -118,8 +127,10 @@ class Experiment:
 
         def configs() -> Configs:
             env_id = self._configs(algorithm, self._warm_start)[0].env_id
-            own = [f"--{name}={json.dumps(value)}" for name, value in algorithm_settings(algorithm, env_id).items()]
-            run, warm, agent = self._configs(algorithm, self._warm_start, f"--credit={algorithm}", *own)
+            changes = VARIANTS.get(algorithm, {"credit": algorithm})
+            changes = {**algorithm_settings(changes["credit"], env_id), **changes}
+            own = [f"--{name}={value if name == 'credit' else json.dumps(value)}" for name, value in changes.items()]
+            run, warm, agent = self._configs(algorithm, self._warm_start, *own)
             return run, replace(warm, warm_start_levels=0), agent
 
         return self._stage(algorithm, configs, Recipe.train)
