@@ -15,6 +15,7 @@ import argparse
 import inspect
 import json
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import date
@@ -138,6 +139,10 @@ def _read_config(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     return merged | settings
 
 
+_ONE_PARSER = threading.Lock()
+"""A parser resolves and narrows the types in the fields of the classes while it is made, and threads share these."""
+
+
 class _Parser(TrlParser):  # type: ignore[misc]
     def format_help(self) -> str:
         """Return the main settings, one per line, or all settings if `--all-settings` is given."""
@@ -180,7 +185,8 @@ def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[Agent
         # YAML reads a text such as 2026-11-29 as a date.
         settings = {name: str(value) if isinstance(value, date) else value for name, value in settings.items()}
         check_types(settings, kinds)
-        parser = _Parser(kinds, allow_abbrev=False)
+        with _ONE_PARSER:
+            parser = _Parser(kinds, allow_abbrev=False)
         with TemporaryDirectory() as folder:
             whole_file = Path(folder) / "config.yaml"
             whole_file.write_text(yaml.safe_dump(settings), "utf-8")

@@ -8,6 +8,8 @@ import os
 import resource
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -344,3 +346,22 @@ def test_help_of_a_baseline_lists_the_main_settings_and_says_how_to_see_all(
     assert [name for name in MAIN_SETTINGS if f"--{name} " not in short] == []
     assert "--adam_beta1" not in short
     assert "--adam_beta1" in said("--all-settings")
+
+
+def test_threads_read_settings_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parser changes the types in the fields of the classes while it reads them."""
+    add, reads, at_once = config_file._Parser._add_dataclass_arguments, threading.Barrier(2), []
+
+    def add_slowly(self: Any, kind: type) -> None:
+        try:
+            reads.wait(0.1)
+            at_once.append(kind)
+        except threading.BrokenBarrierError:  # nobody else is here
+            pass
+        add(self, kind)
+
+    monkeypatch.setattr(config_file._Parser, "_add_dataclass_arguments", add_slowly)
+    with ThreadPoolExecutor(2) as pool:
+        read = [*pool.map(parse_configs, [["--seed=1"], ["--seed=2"]])]
+    assert [agent.seed for _, _, agent in read] == [1, 2]
+    assert not at_once
