@@ -24,7 +24,8 @@ from minigrid.core.constants import OBJECT_TO_IDX
 from minigrid.wrappers import FullyObsWrapper, RGBImgObsWrapper
 
 print(f"minigrid {version('minigrid')}")
-LETTERS = {OBJECT_TO_IDX[kind]: letter for kind, letter in zip(("empty", "wall", "goal", "agent"), ".#GA")}
+PICTURE = zip(("empty", "wall", "goal", "agent"), ".#GA", strict=True)
+LETTERS = {OBJECT_TO_IDX[kind]: letter for kind, letter in PICTURE}
 
 
 def walk(wrapper):
