@@ -132,10 +132,13 @@ def load_model(
 
     Raises:
         BadSetting: the prompt template has no vocabulary for the tiny model, the model or its tokenizer does not exist,
-            or the function returns something else.
+            `dtype` is no floating-point type, or the function returns something else.
         UnknownOption: the function does not exist.
         MissingExtra: the package `gguf` is not installed.
     """
+    kind = getattr(torch, str(dtype), None)
+    if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
+        raise BadSetting(f"dtype must be a floating-point type such as bfloat16, got {dtype!r:.60}")
     if is_own_model(name):
         model, tokenizer = _own_model(name, template, seed, dtype)
         write_plain(tokenizer, template, chat_template, name)

@@ -132,6 +132,16 @@ def test_mistakes_have_names(checkpoint: Path, tmp_path: Path, monkeypatch: pyte
         make_policy(f"hf:{checkpoint}", SOKOBAN, template="kompakt")
     with pytest.raises(BadSetting, match=r"max_tokens must be .*got 0"):
         make_policy(f"hf:{checkpoint}", SOKOBAN, max_tokens=0)
+    for name, values in {
+        "temperature": ["hot", True, 0],
+        "greedy": ["no", 1],
+        "dtype": ["bfloat17", "int8", 16, "nn"],
+    }.items():
+        for value in values:
+            with pytest.raises(BadSetting, match=f"^{name} must be .*got {value!r}"):
+                make_policy(f"hf:{checkpoint}", SOKOBAN, **{name: value})
+    with pytest.raises(UnknownTemplate):
+        make_policy(f"hf:{checkpoint}", SOKOBAN, template=5)
     with pytest.raises(UnknownTemplate):
         make_policy(f"hf:{checkpoint}", SOKOBAN, template="")
     with pytest.raises(UnknownOption):
