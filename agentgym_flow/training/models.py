@@ -41,12 +41,17 @@ COLLECT_AFTER = 100_000
 
 
 def quiet() -> None:
-    """Silence the progress bars and future warnings of the Hugging Face libraries."""
-    from transformers.utils import logging
+    """Silence the progress bars and warnings of the Hugging Face libraries, and DeepSpeed's on standard output."""
+    from transformers.utils import logging as of_transformers
 
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
+    of_transformers.disable_progress_bar()
+    of_transformers.set_verbosity_error()
+    logging.getLogger("DeepSpeed").addFilter(_is_error)  # its import would write into what --json prints
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+
+
+def _is_error(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR
 
 
 def save_model(

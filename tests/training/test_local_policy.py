@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -152,6 +154,22 @@ def test_mistakes_have_names(checkpoint: Path, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(policies, "find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match="train"):
         make_policy(f"hf:{checkpoint}", SOKOBAN)
+
+
+def test_the_import_of_deepspeed_writes_nothing_into_the_output(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_policy(f"hf:{checkpoint}", SOKOBAN)
+    logger = logging.getLogger("DeepSpeed")  # which DeepSpeed makes with a handler for standard output
+    handler = logging.StreamHandler(sys.stdout)
+    logger.addHandler(handler)
+    try:
+        logger.warning("Setting accelerator to CPU.")
+        logger.error("No room left.")
+    finally:
+        logger.removeHandler(handler)
+    assert "accelerator" not in (said := capsys.readouterr().out)
+    assert "No room left." in said
 
 
 def test_an_adapter_is_exported_as_a_whole_model_that_samples_as_in_training(published: Path, tmp_path: Path) -> None:
