@@ -31,6 +31,12 @@ POLICIES = "policies"
 CUT_TURNS = "cut_turns"
 """The key of `meta` with the numbers of the turns, from 0, whose completions were cut at the token limit."""
 
+LOGPROBS = "logprobs"
+"""The key of `meta` with the log-probabilities of the tokens of each turn's completion, in nats."""
+
+REASONING = "reasoning"
+"""The key of `meta` with the reasoning by turn that the server separated from the answer (`notes_by_turn`)."""
+
 UNRANKED = "unranked"
 """The key of `meta` with the reason why leaderboards refuse the episode."""
 
@@ -381,3 +387,10 @@ def read_line(raw: bytes, where: str, limits: LogLimits | None = None) -> Logged
         return error
     excess = limits.meta_excess(logged.meta) if limits and logged.meta else ""
     return BeyondLimits(f"{where}: {excess}") if excess else logged
+
+
+def notes_by_turn(meta: Mapping[str, Any], key: str) -> dict[int, Mapping[str, Any]]:
+    """Return what the remarks of an episode, which may be anything in a log, note by turn, from 0."""
+    rows = meta.get(key)
+    notes = [one for one in rows if isinstance(one, Mapping)] if isinstance(rows, list) else []
+    return {one["turn"]: one for one in notes if type(one.get("turn")) is int}
