@@ -1,7 +1,7 @@
 """Read and write episode logs: one episode per line, UTF-8 JSONL, compressed if the name ends in `.gz`.
 
 A line contains what is needed to replay the episode and to check that the replay is identical. It contains no
-observations (replay restores them), no paths, no dates and no host names.
+observations (replay restores them), no dates, no host names, and no paths but that of the policy (`public`).
 """
 
 from __future__ import annotations
@@ -198,8 +198,17 @@ class LoggedEpisode:
         )
 
     def for_board(self) -> Self:
-        """Return the same episode in version 2 of the format, which is a quarter as large."""
-        return replace(self, schema=BOARD_SCHEMA, digests=None)
+        """Return the same episode in version 2 of the format, which is a quarter as large, as `public`."""
+        return replace(self.public(), schema=BOARD_SCHEMA, digests=None)
+
+    def public(self) -> Self:
+        """Return the same episode without the folders of this machine that `policy` and `template` in `meta` name."""
+        meta = dict(self.meta or {})
+        for key in meta.keys() & {"policy", "template"}:  # such as hf:FOLDER
+            kind, _, folder = str(meta[key]).partition(":")
+            if Path(folder).is_absolute() and not folder.startswith("//"):  # of an address
+                meta[key] = f"{kind}:{Path(folder).name}"
+        return replace(self, meta=self.meta and meta)
 
     def outputs(self) -> list[PolicyOutput]:
         """Return what the policy did in each turn. Replay can verify only the actions."""
