@@ -79,6 +79,7 @@ def test_play_prints_an_answer_as_it_comes_and_costs_one_row(checkpoint: Path, m
     assert "".join(pieces) == "".join(answers)
     assert len(pieces) > len(answers)
     assert all(f"── answer\n{answer}\naction" in result.output for answer in answers)
+    assert "reward  -0.10, the answer was cut at the token limit" in result.output
     assert set(rows) == {1}
 
 
