@@ -153,9 +153,9 @@ def collect_play(play: Play, form: str, template: str | None) -> CollectionSumma
         raise UnknownOption.among(form, FORMATS)
     if form == "log":
         return CollectionSummary.of(play_split(play))
-    own = getattr(play.policy, "template", None)
-    keeps_own = template is None and isinstance(own, TextTemplate) and not own.tools
-    prompts = own if keeps_own else template_for(play.env_id, template or "text")
+    prompts = getattr(play.policy, "template", None)
+    if template is not None or not isinstance(prompts, TextTemplate) or prompts.tools:
+        prompts = template_for(play.env_id, template or "text")
     env: TextEnv | None = None
 
     def write_rows(writer: LogWriter, episode: Episode) -> None:
