@@ -240,6 +240,7 @@ def _card(
         "Constants": json.dumps(_public(run["credit_settings"])) if run.get("credit_settings") else None,
         "Seed": run.get("seed"),
         "Prompt template": _public(str(run["template"]).rpartition(":")[2]) if run.get("template") else None,
+        "Its settings": json.dumps(_public(run["template_settings"])) if run.get("template_settings") else None,
         "Layout": run.get("layout"),
         "Length of answers, in tokens": run.get("max_completion_length"),
     }
