@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym_flow._util.values import is_number
 from agentgym_flow.episodes import REASONING, Episode, EpisodeRecorder, LoggedEpisode, notes_by_turn, scan_log
-from agentgym_flow.errors import BadLog
+from agentgym_flow.errors import AgentGymFlowError, BadLog
 from agentgym_flow.interchange.readers import OURS, PLACE
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.policies.openai_chat import TOOL_CALLS
@@ -151,7 +151,11 @@ def _rendered(number: int, logged: LoggedEpisode, recorder: EpisodeRecorder, nam
     noted = meta.get("template")  # a remark, which may be anything, such as a published prompt without its file
     name = named or (noted if isinstance(noted, str) and noted in templates_of(logged.env_id) else "text")
     calls, thoughts = notes_by_turn(meta, TOOL_CALLS), notes_by_turn(meta, REASONING)
-    template = template_for(logged.env_id, name, {"tools": True} if calls and name == "text" else None)
+    tools = {"tools": True} if calls and name == "text" else {}
+    template = template_for(logged.env_id, name, tools)
+    if name == noted and isinstance(settings := meta.get("template_settings"), Mapping):
+        with suppress(AgentGymFlowError):  # remarks may be anything
+            template = template_for(logged.env_id, name, {**settings, **tools})
     if isinstance(template, SettingsTemplate):
         template = template.for_settings(logged.kwargs)
     opening: list[Message] = []
