@@ -103,7 +103,7 @@ def test_version_2_has_the_same_lines_without_the_digests_of_steps(path: Path) -
 @pytest.mark.parametrize(
     ("policy", "published"),
     [
-        ("hf:/home/ann/secret/checkpoint", "hf:checkpoint"),
+        ("hf:/data/secret/checkpoint", "hf:checkpoint"),
         ("hf:runs/mine/checkpoint", "hf:runs/mine/checkpoint"),
         ("openai:m@http://localhost:8000/v1", "openai:m@http://localhost:8000/v1"),
         ("random", "random"),
@@ -112,7 +112,7 @@ def test_version_2_has_the_same_lines_without_the_digests_of_steps(path: Path) -
 )
 def test_a_submitted_log_has_no_folder_of_this_machine(policy: object, published: object) -> None:
     logged = replace(
-        LoggedEpisode.of(play(0, "left")), meta={"policy": policy, "template": "verl_agent:/home/ann/a.py", "n": 1}
+        LoggedEpisode.of(play(0, "left")), meta={"policy": policy, "template": "verl_agent:/data/a.py", "n": 1}
     )
     assert logged.for_board().meta == {"policy": published, "template": "verl_agent:a.py", "n": 1}
     assert logged.public().digests == logged.digests
