@@ -64,6 +64,28 @@ def test_rows_read_back_to_the_actions_in_the_order_of_the_log(tmp_path: Path, n
     assert len({row["prompt"][0]["content"] for row in rows}) > 6
 
 
+def test_rows_of_a_language_model_have_its_own_prompt_and_words(tmp_path: Path) -> None:
+    class Model(ExpertPolicy):
+        """A language model that is asked for the action alone."""
+
+        template = template_for(SOKOBAN, "text", {"think": False, "tags_required": False})
+
+        def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+            return [PolicyOutput(output.action, f"{output.action} ") for output in super().act(inputs)]
+
+    out = tmp_path / "rows.jsonl"
+    collect(Model(), SOKOBAN, out, form="sft", num_episodes=2)
+    asked = [row["prompt"][-1]["content"] for row in rows_of(out)]
+    assert not any("<think>" in text or "<action>" in text for text in asked)
+    assert all(row["completion"][0]["content"].endswith(" ") for row in rows_of(out))
+    collect(Model(), SOKOBAN, out, form="sft", template="text", num_episodes=2, replace=True)
+    assert all("<action>" in row["prompt"][-1]["content"] for row in rows_of(out))
+    caller = Model()
+    caller.template = template_for(SOKOBAN, "text", {"tools": True})  # its answers are calls, which rows do not have
+    collect(caller, SOKOBAN, out, form="sft", num_episodes=2, replace=True)
+    assert all("<action>" in row["prompt"][-1]["content"] for row in rows_of(out))
+
+
 def test_rows_hold_the_prompts_that_a_policy_is_shown(tmp_path: Path) -> None:
     template, shown = template_for(SOKOBAN, "text"), []
 

@@ -100,6 +100,24 @@ def test_version_2_has_the_same_lines_without_the_digests_of_steps(path: Path) -
     assert logged.for_board().for_board() == logged.for_board()
 
 
+@pytest.mark.parametrize(
+    ("policy", "published"),
+    [
+        ("hf:/data/secret/checkpoint", "hf:checkpoint"),
+        ("hf:runs/mine/checkpoint", "hf:runs/mine/checkpoint"),
+        ("openai:m@http://localhost:8000/v1", "openai:m@http://localhost:8000/v1"),
+        ("random", "random"),
+        ([1], [1]),
+    ],
+)
+def test_a_submitted_log_has_no_folder_of_this_machine(policy: object, published: object) -> None:
+    logged = replace(
+        LoggedEpisode.of(play(0, "left")), meta={"policy": policy, "template": "verl_agent:/data/a.py", "n": 1}
+    )
+    assert logged.for_board().meta == {"policy": published, "template": "verl_agent:a.py", "n": 1}
+    assert logged.public().digests == logged.digests
+
+
 def test_a_log_of_version_2_belongs_to_the_one_it_was_made_from(path: Path) -> None:
     played = [LoggedEpisode.of(episode) for episode in episodes()]
     other = path.with_name("other.jsonl.gz")

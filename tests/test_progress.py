@@ -99,6 +99,19 @@ def test_parts_under_way_are_half_done(clock: Clock) -> None:
     ]
 
 
+def test_tokens_of_the_episodes_under_way_are_half_counted(clock: Clock) -> None:
+    screen = io.StringIO()
+    episode: Any = SimpleNamespace(
+        success=True, turns=[SimpleNamespace(output=SimpleNamespace(completion_ids=[1] * 30))]
+    )
+    with LiveSuccess(Console(file=screen, width=40), "episodes", 4, parallel=64) as shown:
+        for seconds in (30, 0, 0, 30):  # 120 tokens in a minute
+            clock.now += seconds
+            shown.add(episode)
+    first, last = screen.getvalue().splitlines()
+    assert (first.split(", ")[-1], last.split(", ")[-1]) == ("2.5 tokens/s", "2 tokens/s")
+
+
 def test_what_a_stopped_run_has_finished_takes_no_time(clock: Clock) -> None:
     screen = io.StringIO()
     with LiveSuccess(Console(file=screen, width=40), "episodes") as shown:

@@ -116,6 +116,7 @@ class AuditCommand:
             "environment": env_id,
             "environment_arguments": kwargs,
             "policy": player.name,
+            "policy_settings": dict(getattr(player, "settings", {})),
             "split": self.split,
             "attempts": self.attempts,
             "seed": self.seed,

@@ -222,7 +222,7 @@ class Collect(PlayOptions):
     Options:
         out: The file to write (.jsonl or .jsonl.gz).
         form: log: an episode log. sft: one row per turn, with prompt and completion.
-        template: The prompt template of the rows: text, or another one of the environment.
+        template: The prompt template of the rows. By default that of the language model that plays, or text.
     """
 
     env: EnvName
@@ -230,7 +230,7 @@ class Collect(PlayOptions):
     policy: PolicyName = "expert"
     split: Split = "train"
     form: Annotated[str, typer.Option("--format")] = "log"
-    template: str = "text"
+    template: str | None = None
 
     def run(self) -> None:
         """Play, and write the file."""

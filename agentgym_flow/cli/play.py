@@ -374,8 +374,9 @@ class Narrator:
     def _tell_outcome(self, episode: Episode) -> None:
         """Print the reward of turns that have not been printed yet."""
         for turn in episode.turns[self._told :]:
+            cut = ", the answer was cut at the token limit" if turn.output.cut else ""
             refused = "" if turn.action_valid else ", the action was invalid"
-            self._console.print(Text.assemble(("reward  ", "dim"), f"{turn.reward:+.2f}{refused}"))
+            self._console.print(Text.assemble(("reward  ", "dim"), f"{turn.reward:+.2f}{cut}{refused}"), soft_wrap=True)
         self._told = len(episode.turns)
 
     def _block(self, name: str, text: Text, end: str = "\n") -> None:

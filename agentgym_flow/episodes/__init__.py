@@ -19,14 +19,17 @@ if TYPE_CHECKING:
         next_link,
     )
     from agentgym_flow.episodes.log import (
+        LOGPROBS,
         MAX_VALUES,
         NO_LIMITS,
+        REASONING,
         UNRANKED,
         LoggedEpisode,
         LogLimits,
         LogWriter,
         check_against,
         limits_beyond_default,
+        notes_by_turn,
         raw_lines,
         read_line,
         read_log,
@@ -38,8 +41,10 @@ else:
 
 __all__ = [
     "BOARD_SCHEMA",
+    "LOGPROBS",
     "MAX_VALUES",
     "NO_LIMITS",
+    "REASONING",
     "SCHEMA",
     "TRUNCATED_BY",
     "UNRANKED",
@@ -56,6 +61,7 @@ __all__ = [
     "first_link",
     "limits_beyond_default",
     "next_link",
+    "notes_by_turn",
     "raw_lines",
     "read_line",
     "read_log",

@@ -1,7 +1,7 @@
 """Read and write episode logs: one episode per line, UTF-8 JSONL, compressed if the name ends in `.gz`.
 
 A line contains what is needed to replay the episode and to check that the replay is identical. It contains no
-observations (replay restores them), no paths, no dates and no host names.
+observations (replay restores them), no dates, no host names, and no paths but that of the policy (`public`).
 """
 
 from __future__ import annotations
@@ -30,6 +30,12 @@ POLICIES = "policies"
 
 CUT_TURNS = "cut_turns"
 """The key of `meta` with the numbers of the turns, from 0, whose completions were cut at the token limit."""
+
+LOGPROBS = "logprobs"
+"""The key of `meta` with the log-probabilities of the tokens of each turn's completion, in nats."""
+
+REASONING = "reasoning"
+"""The key of `meta` with the reasoning by turn that the server separated from the answer (`notes_by_turn`)."""
 
 UNRANKED = "unranked"
 """The key of `meta` with the reason why leaderboards refuse the episode."""
@@ -192,8 +198,17 @@ class LoggedEpisode:
         )
 
     def for_board(self) -> Self:
-        """Return the same episode in version 2 of the format, which is a quarter as large."""
-        return replace(self, schema=BOARD_SCHEMA, digests=None)
+        """Return the same episode in version 2 of the format, which is a quarter as large, as `public`."""
+        return replace(self.public(), schema=BOARD_SCHEMA, digests=None)
+
+    def public(self) -> Self:
+        """Return the same episode without the folders of this machine that `policy` and `template` in `meta` name."""
+        meta = dict(self.meta or {})
+        for key in meta.keys() & {"policy", "template"}:  # such as hf:FOLDER
+            kind, _, folder = str(meta[key]).partition(":")
+            if Path(folder).is_absolute() and not folder.startswith("//"):  # of an address
+                meta[key] = f"{kind}:{Path(folder).name}"
+        return replace(self, meta=self.meta and meta)
 
     def outputs(self) -> list[PolicyOutput]:
         """Return what the policy did in each turn. Replay can verify only the actions."""
@@ -381,3 +396,10 @@ def read_line(raw: bytes, where: str, limits: LogLimits | None = None) -> Logged
         return error
     excess = limits.meta_excess(logged.meta) if limits and logged.meta else ""
     return BeyondLimits(f"{where}: {excess}") if excess else logged
+
+
+def notes_by_turn(meta: Mapping[str, Any], key: str) -> dict[int, Mapping[str, Any]]:
+    """Return what the remarks of an episode, which may be anything in a log, note by turn, from 0."""
+    rows = meta.get(key)
+    notes = [one for one in rows if isinstance(one, Mapping)] if isinstance(rows, list) else []
+    return {one["turn"]: one for one in notes if type(one.get("turn")) is int}

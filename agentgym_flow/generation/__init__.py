@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
+from agentgym_flow._util.values import is_number
 from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadSetting, ContextFull, TrainingFailed
 
@@ -38,7 +39,7 @@ class Sampling:
         stops: texts that end an answer; the token that completes one is included whole.
 
     Raises:
-        BadSetting: a number is out of range.
+        BadSetting: a number is out of range, or `greedy` is no boolean.
     """
 
     temperature: float = 1.0
@@ -48,8 +49,11 @@ class Sampling:
     stops: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.temperature > 0:
-            raise BadSetting(f"temperature must be above 0, got {self.temperature}; use greedy=True for the best token")
+        if not is_number(self.temperature) or self.temperature <= 0:
+            advice = "use greedy=True for the best token"
+            raise BadSetting(f"temperature must be a number above 0, got {self.temperature!r:.60}; {advice}")
+        if not isinstance(self.greedy, bool):
+            raise BadSetting(f"greedy must be true or false, got {self.greedy!r:.60}")
         check_positive("max_new_tokens", self.max_new_tokens)
         if not all(self.stops):
             raise BadSetting("an empty text would stop every answer before it begins: leave it out of stops")

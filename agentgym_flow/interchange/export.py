@@ -18,7 +18,7 @@ from agentgym_flow._util import __version__
 from agentgym_flow._util.files import LineWriter, write_folder_atomically
 from agentgym_flow._util.intervals import share_interval
 from agentgym_flow._util.values import is_number
-from agentgym_flow.episodes import LoggedEpisode, write_log
+from agentgym_flow.episodes import LOGPROBS, LoggedEpisode, write_log
 from agentgym_flow.errors import BadLog, BadSetting, UnknownOption
 from agentgym_flow.interchange.readers import OURS, read
 from agentgym_flow.interchange.rendering import (
@@ -28,7 +28,6 @@ from agentgym_flow.interchange.rendering import (
     rendered_episodes,
     short_name,
 )
-from agentgym_flow.policies.openai_chat import LOGPROBS
 from agentgym_flow.prompts import tools_for
 from agentgym_flow.prompts.tools import TAKE_ACTION
 

@@ -11,7 +11,6 @@ import re
 import shutil
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -199,19 +198,8 @@ def _results(evidence: Sequence[Evidence], benchmark: str, repository: str) -> l
 
 
 def public_log(log: Path, out: Path) -> None:
-    """Write the episodes of a log without the folders of this machine, which `policy` and `template` can name.
-
-    Raises `BadLog` if the log cannot be read.
-    """
-
-    def public(meta: dict[str, Any]) -> dict[str, Any]:
-        for key in meta.keys() & {"policy", "template"}:  # such as hf:FOLDER
-            kind, colon, rest = str(meta[key]).partition(":")
-            if colon and not rest.startswith("//"):  # the one is a folder, the other an address
-                meta = {**meta, key: f"{kind}:{_public(rest)}"}
-        return meta
-
-    write_log(out, (replace(one, meta=one.meta and public(one.meta)) for one in read_log(log, NO_LIMITS)))
+    """Write the episodes of a log without the folders of this machine. Raises `BadLog` if it cannot be read."""
+    write_log(out, (one.public() for one in read_log(log, NO_LIMITS)))
 
 
 def _read_json(file: Path) -> dict[str, Any]:
@@ -252,6 +240,7 @@ def _card(
         "Constants": json.dumps(_public(run["credit_settings"])) if run.get("credit_settings") else None,
         "Seed": run.get("seed"),
         "Prompt template": _public(str(run["template"]).rpartition(":")[2]) if run.get("template") else None,
+        "Its settings": json.dumps(_public(run["template_settings"])) if run.get("template_settings") else None,
         "Layout": run.get("layout"),
         "Length of answers, in tokens": run.get("max_completion_length"),
     }

@@ -24,14 +24,14 @@ from inspect_ai.tool import ToolCallError, ToolInfo, ToolParams
 
 from agentgym_flow.core import check_positive, make_text_env
 from agentgym_flow.envs import text_arguments
-from agentgym_flow.episodes import TRUNCATED_BY, EpisodeRecorder, LoggedEpisode, PolicyOutput
+from agentgym_flow.episodes import REASONING, TRUNCATED_BY, EpisodeRecorder, LoggedEpisode, PolicyOutput
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.interchange.inspect_log import CLUSTER, chat_message
 from agentgym_flow.interchange.readers import OURS, PLACE
 from agentgym_flow.interchange.rendering import short_name
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.policies.base import CONTEXT, NO_ANSWER
-from agentgym_flow.policies.openai_chat import NOT_EXECUTED, REASONING, TOOL_CALLS
+from agentgym_flow.policies.openai_chat import NOT_EXECUTED, TOOL_CALLS
 from agentgym_flow.policies.spending import USAGE, add_usage
 from agentgym_flow.prompts import CONVERSATION, template_for, tools_for
 from agentgym_flow.prompts.tools import BAD_JSON, NO_CALL, called

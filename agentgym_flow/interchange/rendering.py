@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym_flow._util.values import is_number
-from agentgym_flow.episodes import Episode, EpisodeRecorder, LoggedEpisode, scan_log
-from agentgym_flow.errors import BadLog
+from agentgym_flow.episodes import REASONING, Episode, EpisodeRecorder, LoggedEpisode, notes_by_turn, scan_log
+from agentgym_flow.errors import AgentGymFlowError, BadLog
 from agentgym_flow.interchange.readers import OURS, PLACE
 from agentgym_flow.policies import PolicyInput
-from agentgym_flow.policies.openai_chat import REASONING, TOOL_CALLS
+from agentgym_flow.policies.openai_chat import TOOL_CALLS
 from agentgym_flow.policies.spending import USAGE
 from agentgym_flow.prompts import CONVERSATION, Message, template_for, templates_of
 from agentgym_flow.prompts.tools import arguments_in
@@ -150,8 +150,12 @@ def _rendered(number: int, logged: LoggedEpisode, recorder: EpisodeRecorder, nam
     meta = logged.meta or {}
     noted = meta.get("template")  # a remark, which may be anything, such as a published prompt without its file
     name = named or (noted if isinstance(noted, str) and noted in templates_of(logged.env_id) else "text")
-    calls, thoughts = _noted(meta, TOOL_CALLS), _noted(meta, REASONING)
-    template = template_for(logged.env_id, name, {"tools": True} if calls and name == "text" else None)
+    calls, thoughts = notes_by_turn(meta, TOOL_CALLS), notes_by_turn(meta, REASONING)
+    tools = {"tools": True} if calls and name == "text" else {}
+    template = template_for(logged.env_id, name, tools)
+    if name == noted and isinstance(settings := meta.get("template_settings"), Mapping):
+        with suppress(AgentGymFlowError):  # remarks may be anything
+            template = template_for(logged.env_id, name, {**settings, **tools})
     if isinstance(template, SettingsTemplate):
         template = template.for_settings(logged.kwargs)
     opening: list[Message] = []
@@ -173,13 +177,6 @@ def _rendered(number: int, logged: LoggedEpisode, recorder: EpisodeRecorder, nam
             RenderedTurn(*said, _call(calls.get(n, {})), printable(str(thought or "")), printable(reply), turn.reward)
         )
     return rendered
-
-
-def _noted(meta: Mapping[str, Any], key: str) -> dict[int, Mapping[str, Any]]:
-    """Return what the remarks of a log, which may be anything, note by turn."""
-    rows = meta.get(key)
-    notes = [one for one in rows if isinstance(one, Mapping)] if isinstance(rows, list) else []
-    return {one["turn"]: one for one in notes if type(one.get("turn")) is int}
 
 
 def _call(note: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:

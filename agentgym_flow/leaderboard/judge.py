@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from agentgym_flow._util.values import is_number
-from agentgym_flow.episodes import EpisodeRecorder, LoggedEpisode, LogLimits, scan_log
+from agentgym_flow.episodes import LOGPROBS, EpisodeRecorder, LoggedEpisode, LogLimits, scan_log
 from agentgym_flow.errors import (
     AgentGymFlowError,
     BadData,
@@ -32,7 +32,6 @@ from agentgym_flow.leaderboard.submission import ABOUT, ATTESTED, LOG, REPRODUCE
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.leaderboard.verdict import Check, DivergencePoint, Reason, SubmissionVerdict, claims, scored
 from agentgym_flow.policies import PolicyInput
-from agentgym_flow.policies.openai_chat import LOGPROBS
 from agentgym_flow.prompts import PromptTemplate, template_for
 from agentgym_flow.replay import verify_log
 from agentgym_flow.replay.stepping import step_again

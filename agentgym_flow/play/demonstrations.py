@@ -21,7 +21,7 @@ from agentgym_flow.episodes import Episode, EpisodeRecorder, LoggedEpisode, LogW
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.play.split import EpisodePlan, Play, play_split
 from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput
-from agentgym_flow.prompts import Message, PromptTemplate, template_for
+from agentgym_flow.prompts import Message, PromptTemplate, TextTemplate, template_for
 from agentgym_flow.replay.stepping import step_again
 
 FORMATS = ("log", "sft")
@@ -85,7 +85,7 @@ def collect(
     out: str | os.PathLike[str],
     *,
     form: str = "log",
-    template: str = "text",
+    template: str | None = None,
     split: str = "train",
     num_episodes: int | None = None,
     attempts: int = 1,
@@ -108,7 +108,8 @@ def collect(
         env_id: the id of the environment.
         out: the file, JSONL; compressed if its name ends in `.gz`.
         form: `log` for an episode log, `sft` for rows.
-        template: the prompt template of the rows.
+        template: the prompt template of the rows; None: that of a language model that plays with messages and answers
+            in text, else `text`.
         split: see `evaluate`, as for all other arguments.
         num_episodes: see there.
         attempts: see there.
@@ -146,13 +147,15 @@ def collect(
     return collect_play(play, form, template)
 
 
-def collect_play(play: Play, form: str, template: str) -> CollectionSummary:
+def collect_play(play: Play, form: str, template: str | None) -> CollectionSummary:
     """Play, and write the episodes or rows of them. The arguments and errors are those of `collect`."""
     if form not in FORMATS:
         raise UnknownOption.among(form, FORMATS)
     if form == "log":
         return CollectionSummary.of(play_split(play))
-    prompts = template_for(play.env_id, template)
+    prompts = getattr(play.policy, "template", None)
+    if template is not None or not isinstance(prompts, TextTemplate) or prompts.tools:
+        prompts = template_for(play.env_id, template or "text")
     env: TextEnv | None = None
 
     def write_rows(writer: LogWriter, episode: Episode) -> None:

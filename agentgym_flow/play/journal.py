@@ -16,17 +16,11 @@ from typing import IO, Any
 from agentgym_flow._util.files import lock, named_in_errors
 from agentgym_flow._util.sharing import Lock
 from agentgym_flow.core import TextEnv, stable_hash
-from agentgym_flow.episodes import Episode, EpisodeRecorder, LoggedEpisode, PolicyOutput
+from agentgym_flow.episodes import LOGPROBS, REASONING, Episode, EpisodeRecorder, LoggedEpisode, PolicyOutput
 from agentgym_flow.errors import BadLog, BadResume
 from agentgym_flow.play.groups import ERROR
 from agentgym_flow.policies.base import AsyncPolicy, Policy, PolicyInput, PolicyWrapper, checked
-from agentgym_flow.policies.openai_chat import (
-    FAILED_REQUESTS,
-    LOGPROBS,
-    REASONING,
-    TOOL_CALLS,
-    OpenAIPolicy,
-)
+from agentgym_flow.policies.openai_chat import FAILED_REQUESTS, TOOL_CALLS, OpenAIPolicy
 from agentgym_flow.policies.spending import USAGE, add_usage, new_usage
 from agentgym_flow.replay.stepping import step_again
 

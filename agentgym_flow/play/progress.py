@@ -84,18 +84,21 @@ class LiveProgress:
     def update(
         self, done: int, figures: str = "", *, what: str | None = None, total: int | None = None, tokens: int = 0
     ) -> None:
-        """Show that `done` parts are done, with figures such as `loss 0.31`, and how many of the tokens come a second.
+        """Show that `done` parts are done, with figures such as `loss 0.31`, and how many tokens come a second.
 
-        Another `what` begins another phase of the work, with a total and a remaining time of its own; 0: unknown.
+        `tokens` are those of finished parts; those under way are taken to be half done on average. Another `what`
+        begins another phase of the work, with a total and a remaining time of its own; 0: unknown.
         """
         now = time.monotonic()
         if what not in (None, self._what):
             self._what, self._total, self._first, self._began, self._lines = str(what), None, done, now, 0
-        if tokens:
-            figures += f", {tokens / max(now - self._began, 1e-9):,.3g} tokens/s"
         if done != self._done:
             self._done, self._moved = done, now
         self._total = self._total if total is None else total or None
+        half_done = min(self._parallel - 1, self._total - done) / 2 if self._total else 0.0
+        if tokens:
+            sampled = tokens * (1 + half_done / max(1, done - self._first))
+            figures += f", {sampled / max(now - self._began, 1e-9):,.3g} tokens/s"
         self._bars.tasks[0].total = self._total
         self._bars.update(self._bar, completed=done, description=self._what, figures=figures)
         lines = done * 10 // self._total if self._total else 0
@@ -108,7 +111,6 @@ class LiveProgress:
         if self._total:
             parts[0] += f" of {self._total:,}"
         if self._total and done > self._first:
-            half_done = min(self._parallel - 1, self._total - done) / 2  # on average, of the parts under way
             each = (self._moved - self._began) / (done - self._first + half_done)
             to_go = max(0.0, each * (self._total - done - half_done) - (now - self._moved))
             parts[1] += f", about {timedelta(seconds=round(to_go))} to go"

@@ -209,8 +209,8 @@ def _play(
     in_order: _OrderedWriter,
 ) -> list[Episode]:
     """Play the episodes of the plan that are not `known`; return all episodes in order."""
-    settings = getattr(play.policy, "settings", {})
-    prompted = {name: settings[name] for name in ("template", "layout") if name in settings}  # exports render them anew
+    settings, of_prompts = getattr(play.policy, "settings", {}), ("template", "template_settings", "layout")
+    prompted = {name: settings[name] for name in of_prompts if name in settings}  # exports render them anew
 
     def take(episode: Episode) -> None:
         in_order.add(episode)

@@ -20,7 +20,7 @@ from agentgym_flow._util.openai_access import (
     reason_of,
 )
 from agentgym_flow.core import check_integer, check_positive
-from agentgym_flow.episodes import PolicyOutput
+from agentgym_flow.episodes import LOGPROBS, REASONING, PolicyOutput
 from agentgym_flow.errors import BadSetting, ServerDown, UnknownOption, shown
 from agentgym_flow.policies.base import CONTEXT, NO_ANSWER, PolicyInput
 from agentgym_flow.policies.dialects import DIALECTS, NOTHING, MalformedAnswer, Reply, ToolCall, numbers_in
@@ -32,14 +32,8 @@ from agentgym_flow.prompts.types import ConversationTemplate, TranscriptTemplate
 FAILED_REQUESTS = "failed_requests"
 """The key of `Episode.meta` with the list of failed requests."""
 
-LOGPROBS = "logprobs"
-"""The key of `Episode.meta` with the log-probabilities of the tokens of each turn's completion, in nats."""
-
 TOOL_CALLS = "tool_calls"
 """The key of `Episode.meta` with the calls of tools by turn, and why the first call of a turn was no action (`bad`)."""
-
-REASONING = "reasoning"
-"""The key of `Episode.meta` with the reasoning by turn that the server separated from the answer."""
 
 NOT_EXECUTED = "not executed: only the first call of a turn is"
 """The answer to further calls of a turn."""

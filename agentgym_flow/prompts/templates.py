@@ -343,7 +343,7 @@ def template_for(env_id: str, name: str = "text", settings: Mapping[str, Any] | 
         BadSetting: the value of a field has the wrong type or is out of range.
         BadPromptFile: the file cannot be read, or lacks a string that the template needs.
     """
-    name, colon, path = name.partition(":")
+    name, colon, path = str(name).partition(":")  # a command line may hold a number
     published, own = published_of(env_id), {} if colon else templates_of(env_id)
     if name in own:
         return _with_settings(own[name], settings or {})

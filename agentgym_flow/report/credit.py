@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -104,4 +105,6 @@ def _with_credit(episode: Episode, credit: Mapping[str, Sequence[float]]) -> Epi
 
 
 def _said(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={json.dumps(one)}" for name, one in value.items())
     return number(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)

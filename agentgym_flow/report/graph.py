@@ -30,6 +30,7 @@ MAX_NAMED = 30
 """The largest number of states for which a line below each state says how it was reached."""
 _NAMED_SCALE = (17.0, 186.0, 78.0)  # radius, column, gap
 _LINE, _LINES = 27, 2  # characters per line, and lines
+_WAY = 80  # characters per action in what led to a state
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,8 @@ def _observe(group: Group) -> _Transitions:
         seen.visits[episode.state_key] += 1
         for turn, source, target, _ in turn_edges(episode):
             if source != target:
-                done.append(turn.action)
+                action = turn.action
+                done.append(action if len(action) <= _WAY else f"{action[: _WAY - 1]}\N{HORIZONTAL ELLIPSIS}")
             seen.text.setdefault(target, turn.next_observation)
             seen.way.setdefault(target, ", ".join(done))
             seen.visits[target] += 1

@@ -19,7 +19,7 @@ from agentgym_flow._util import __version__
 from agentgym_flow._util.files import write_atomically
 from agentgym_flow._util.values import printable
 from agentgym_flow.core import canonical
-from agentgym_flow.episodes import Episode, Group, Turn
+from agentgym_flow.episodes import LOGPROBS, REASONING, Episode, Group, Turn, notes_by_turn
 from agentgym_flow.report import graph as state_graph
 from agentgym_flow.report.charts import Curve, charts, number
 from agentgym_flow.report.rendering import script_json, security_policy, source, templates
@@ -225,9 +225,11 @@ def payload(episodes: Sequence[Episode], potentials: Potentials, pictures: Pictu
 def _episode(
     episode: Episode, text: Callable[[str], int], phi: Mapping[str, float], pictures: Pictures
 ) -> dict[str, Any]:
+    remarks = {key: value for key, value in episode.meta.items() if key not in (REASONING, LOGPROBS)}
+    thoughts = notes_by_turn(episode.meta, REASONING)
     return {
         "goal": text(episode.goal),
-        "meta": [[text(str(key)), text(str(value))] for key, value in episode.meta.items()],
+        "meta": [[text(str(key)), text(str(value))] for key, value in remarks.items()],
         "frames": [
             {"o": text(episode.observation), "k": text(episode.state_key), "phi": phi.get(episode.state_key)},
             *(
@@ -237,13 +239,18 @@ def _episode(
                     "phi": phi.get(turn.next_state_key),
                     "a": text(turn.action),
                     "c": None if turn.output.completion is None else text(turn.output.completion),
+                    **({"t": text(str(thoughts[number].get("text")))} if number in thoughts else {}),
+                    **({} if turn.output.policy is None else {"p": text(turn.output.policy)}),
                     "r": finite(turn.reward),
-                    "v": turn.action_valid,
                     **({} if _workflow(turn) is None else {"w": pictures.of(turn)}),
                     **_credit(turn, text),
-                    "end": [name for name in ("terminated", "truncated", "success") if getattr(turn, name)],
+                    "flags": [
+                        *(["invalid action"] if not turn.action_valid else []),
+                        *(["cut answer"] if turn.output.cut else []),
+                        *(name for name in ("terminated", "truncated", "success") if getattr(turn, name)),
+                    ],
                 }
-                for turn in episode.turns
+                for number, turn in enumerate(episode.turns)
             ),
         ],
     }

@@ -41,12 +41,17 @@ COLLECT_AFTER = 100_000
 
 
 def quiet() -> None:
-    """Silence the progress bars and future warnings of the Hugging Face libraries."""
-    from transformers.utils import logging
+    """Silence the progress bars and warnings of the Hugging Face libraries, and DeepSpeed's on standard output."""
+    from transformers.utils import logging as of_transformers
 
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
+    of_transformers.disable_progress_bar()
+    of_transformers.set_verbosity_error()
+    logging.getLogger("DeepSpeed").addFilter(_is_error)  # its import would write into what --json prints
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+
+
+def _is_error(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR
 
 
 def save_model(
@@ -132,10 +137,13 @@ def load_model(
 
     Raises:
         BadSetting: the prompt template has no vocabulary for the tiny model, the model or its tokenizer does not exist,
-            or the function returns something else.
+            `dtype` is no floating-point type, or the function returns something else.
         UnknownOption: the function does not exist.
         MissingExtra: the package `gguf` is not installed.
     """
+    kind = getattr(torch, str(dtype), None)
+    if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
+        raise BadSetting(f"dtype must be a floating-point type such as bfloat16, got {dtype!r:.60}")
     if is_own_model(name):
         model, tokenizer = _own_model(name, template, seed, dtype)
         write_plain(tokenizer, template, chat_template, name)

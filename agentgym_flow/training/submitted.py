@@ -26,13 +26,12 @@ from transformers import GPT2LMHeadModel
 
 from agentgym_flow._util.values import decode_file
 from agentgym_flow.core import Stream, check_positive, stable_hash
-from agentgym_flow.episodes import EpisodeRecorder, read_log
+from agentgym_flow.episodes import LOGPROBS, EpisodeRecorder, read_log
 from agentgym_flow.errors import BadSetting, BadSubmission, UnknownTemplate
 from agentgym_flow.leaderboard.reproduce import settings_of, train
 from agentgym_flow.leaderboard.submission import MODEL_CONFIG, TRAINING, WEIGHTS, Folder, Submission
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.policies import PolicyInput
-from agentgym_flow.policies.openai_chat import LOGPROBS
 from agentgym_flow.prompts import PromptTemplate, template_for
 from agentgym_flow.replay.stepping import step_again
 from agentgym_flow.training.policy import ModelPolicy, prompt_text, prompt_tokens

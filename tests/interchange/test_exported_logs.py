@@ -7,8 +7,10 @@ import json
 import re
 import sys
 import zipfile
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from foreign import inspect, play
@@ -19,6 +21,8 @@ from agentgym_flow.core import make_text_env
 from agentgym_flow.episodes import EpisodeRecorder, LoggedEpisode, PolicyOutput, read_log, write_log
 from agentgym_flow.errors import BadLog, MissingExtra, UnknownOption
 from agentgym_flow.interchange import export_log, import_log, read, restore_log
+from agentgym_flow.play import evaluate
+from agentgym_flow.policies import PolicyInput
 from agentgym_flow.replay import verify_log
 
 ALFWORLD, SOKOBAN = "agentgym_flow/ALFWorld-v0", "agentgym_flow/Sokoban-v0"
@@ -245,6 +249,24 @@ def test_an_evaluation_logs_the_template_of_its_prompts(tmp_path: Path, monkeypa
     export_log("traces", tmp_path / "run.jsonl", tmp_path / "traces")
     head = (tmp_path / "traces" / "1.jsonl").read_text("ascii").splitlines()[0]
     assert json.loads(head)["template"] == "choice"
+
+
+def test_prompts_are_rendered_with_the_settings_of_their_template(tmp_path: Path) -> None:
+    class Terse:
+        name = "terse"
+        settings: ClassVar[dict[str, Any]] = {"template": "text", "template_settings": {"think": False}}
+
+        def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+            return [PolicyOutput("up", "<action>up</action>") for _ in inputs]
+
+    log = tmp_path / "run.jsonl"
+    evaluate(Terse(), "agentgym_flow/Sokoban-v0", num_episodes=1, env_kwargs={"max_steps": 2}, log=log)
+    (line,) = read_log(log)
+    assert (line.meta or {})["template_settings"] == {"think": False}
+    for number, (settings, thinks) in enumerate([({"think": False}, False), ({"think": 3}, True), ([], True)]):
+        write_log(log, [replace(line, meta={**(line.meta or {}), "template_settings": settings})])
+        export_log("traces", log, tmp_path / str(number))
+        assert ("<think>" in (tmp_path / str(number) / "1.jsonl").read_text("ascii")) == thinks
 
 
 @pytest.mark.parametrize("form", ["dataset", "traces", "atif"])

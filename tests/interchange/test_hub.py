@@ -44,6 +44,7 @@ def run(tmp_path: Path) -> Path:
     )
     settings = {"env_id": "agentgym_flow/ALFWorld-v0", "env_kwargs": {"data": SECRET, "max_steps": 30}, "seed": 3}
     settings |= {"credit": "gigpo", "credit_settings": {"omega": 1.0}, "template": "text", "model": SECRET}
+    settings |= {"template_settings": {"think": False}}
     (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump(settings), "utf-8")
     lines = [
         play(make_text_env(settings["env_id"], split="test"), task, steps=steps).episode
@@ -81,6 +82,7 @@ def test_a_model_is_published_with_a_card_of_its_own(run: Path, tmp_path: Path) 
         '`{"data": "base", "max_steps": 30}`',
         "| Algorithm | `gigpo` |",
         "| Seed | `3` |",
+        '| Its settings | `{"think": false}` |',
         "| test | 2 | 2 | 0.500 [0.0",
         "https://arxiv.org/abs/2505.10978",
         "https://arxiv.org/abs/2010.03768",

@@ -99,7 +99,7 @@ def page(browser, make_group, make_episode, tmp_path):
     """A page with a group of eight attempts (some fail) and one hostile episode, opened."""
     group = make_group(size=4, attempts=8, skill=0.4)
     hostile = make_episode(["right", HOSTILE], goal=HOSTILE, completion=HOSTILE)
-    hostile.meta["policy"] = HOSTILE
+    hostile.meta |= {"policy": HOSTILE, "reasoning": [{"turn": 1, "text": HOSTILE}]}
     hostile.observation = hostile.turns[0].observation = HOSTILE
     path = write_report(
         tmp_path / "page.html",
@@ -199,6 +199,9 @@ def test_hostile_text_is_shown_as_text(browser, page):
     browser.click("[data-go=last]")
     assert HOSTILE in browser.text("#facts")
     assert HOSTILE in browser.text("#completion")
+    assert HOSTILE in browser.text("#reasoning")
+    browser.click("[data-go=back]")
+    assert browser.run("return document.getElementById('reasoning').hidden")
     assert HOSTILE in browser.text("#steps")
     assert browser.run("return document.getElementById('meta').textContent.includes(arguments[0])", HOSTILE)
     assert browser.run("return document.title") == "Browser test"

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from agentgym_flow import report
+from agentgym_flow._util.values import printable
 from agentgym_flow.report import Curve, render_report, write_report
 from agentgym_flow.report.page import CREDIT, PageTable
 from agentgym_flow.rewards import relabel
@@ -147,6 +148,20 @@ def test_hostile_text_stays_text_everywhere(make_group, make_episode):
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", html)
 
 
+def test_a_step_shows_its_reasoning_its_policy_and_a_cut_answer(make_episode):
+    episode = make_episode(["right", "right"], completion="<action>right</action>")
+    episode.turns[1].output = replace(episode.turns[1].output, cut=True, policy="solver")
+    notes = [{"turn": 1, "text": HOSTILE}, {"turn": [], "text": "?"}, "no note"]
+    episode.meta |= {"reasoning": notes, "logprobs": [[-0.123], [-0.456]], "task_type": "walk"}
+    found = Page(render_report(title="One", episodes=[episode])).payload
+    first, second = found["episodes"][0]["frames"][1:]
+    assert (first["flags"], second["flags"]) == ([], ["cut answer"])
+    assert {"t", "p"} & first.keys() == set()
+    assert found["texts"][second["t"]] == printable(HOSTILE)
+    assert found["texts"][second["p"]] == "solver"
+    assert found["episodes"][0]["meta"] == [[found["texts"].index(word) for word in ("task_type", "walk")]]
+
+
 def test_payload_has_a_frame_per_state_with_rewards_flags_and_potentials(make_group):
     group = make_group()
     page = Page(render_report(title="Group", groups=[group]))
@@ -163,8 +178,9 @@ def test_payload_has_a_frame_per_state_with_rewards_flags_and_potentials(make_gr
         assert [frame["r"] for frame in frames[1:]] == [turn.reward for turn in episode.turns]
         assert [frame["phi"] for frame in frames[1:]] == [turn.phi_next for turn in episode.turns]
         assert frames[0]["phi"] == episode.turns[0].phi
-        assert [frame["v"] for frame in frames[1:]] == [turn.action_valid for turn in episode.turns]
-        assert ("success" in frames[-1]["end"]) == episode.success
+        invalid = ["invalid action" in frame["flags"] for frame in frames[1:]]
+        assert invalid == [not turn.action_valid for turn in episode.turns]
+        assert ("success" in frames[-1]["flags"]) == episode.success
         assert frames[0]["k"] == texts.index(episode.state_key)
 
 

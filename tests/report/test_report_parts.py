@@ -281,6 +281,10 @@ def test_what_an_end_without_words_came_of_is_told(make_group):
     last.next_observation = ""
     ways = {node.text: node.way for node in picture(group, group_graph(group)).nodes}
     assert ways[""] == ", ".join(turn.action for turn in group.episodes[0].turns)
+    group.episodes[0].turns[0].output.action = "x" * 9999
+    [way] = [node.way for node in picture(group, group_graph(group)).nodes if not node.text]
+    assert way.startswith("xxx")
+    assert len(way) < 200
 
 
 def test_a_single_state_is_a_picture(make_episode):

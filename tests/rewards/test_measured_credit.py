@@ -277,6 +277,21 @@ def test_nothing_is_preferred_where_no_advantage_was_measured(measured) -> None:
     assert found.ceiling.silent == 1
 
 
+def test_a_single_task_tells_no_function_from_another(measured) -> None:
+    task = measured[0][0].group.task_key
+    of_task = [one for one in measured[0] if one.group.task_key == task]
+    groups, truth = [one.group for one in of_task], [one.advantages() for one in of_task]
+    assert len(groups) > 1
+    credit = {name: parse_credit(name) for name in ("grpo", "gigpo", "gagpo")}
+    found = audit(groups, truth, (truth, truth), credit, precise=[4], gradients=tabular)
+    assert [*found.preferred] == [row.name for row in found.rows]
+    for row in [*found.rows, found.ceiling]:
+        for mean in (row.one, row.rank, row.sign):
+            low, high = mean.interval
+            assert -1 <= low <= mean.value <= high <= 1
+            assert high - low > 0.1, row
+
+
 def test_the_weights_of_episodes_are_in_the_gradient(measured) -> None:
     groups = [one.group for one in measured[0]]
     truth = [one.advantages() for one in measured[0]]

@@ -102,12 +102,14 @@ def test_the_command_writes_an_audit(acting_model: Path, tmp_path: Path) -> None
     assert "core-seconds" in done.output
     told = json.loads((out / "audit.json").read_text())
     assert told["schema"] == "agentgym_flow.credit_audit/1"
+    assert told["policy_settings"].items() >= {"template": "compact", "temperature": 1.0, "layout": "turn"}.items()
     assert told["half_width"] <= 0.3
     assert told["precise_states"] >= 4
     assert {row["name"] for row in told["credit"]} >= {"grpo", "g2po", "gagpo", "hgpo", "graphgpo"}
     page = (out / "audit.html").read_text()
     assert "Agreement with measured credit" in page
     assert "credit of " in page
+    assert "template=&#34;compact&#34;, " in page
     assert "4 continuations" not in told["preferred"]
     again = CliRunner().invoke(app, [*COMMAND, *policy, *sizes, "--credit", "grpo", "--json"])
     same = json.loads(again.stdout)

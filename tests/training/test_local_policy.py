@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,6 +79,7 @@ def test_play_prints_an_answer_as_it_comes_and_costs_one_row(checkpoint: Path, m
     assert "".join(pieces) == "".join(answers)
     assert len(pieces) > len(answers)
     assert all(f"── answer\n{answer}\naction" in result.output for answer in answers)
+    assert "reward  -0.10, the answer was cut at the token limit" in result.output
     assert set(rows) == {1}
 
 
@@ -132,6 +135,16 @@ def test_mistakes_have_names(checkpoint: Path, tmp_path: Path, monkeypatch: pyte
         make_policy(f"hf:{checkpoint}", SOKOBAN, template="kompakt")
     with pytest.raises(BadSetting, match=r"max_tokens must be .*got 0"):
         make_policy(f"hf:{checkpoint}", SOKOBAN, max_tokens=0)
+    for name, values in {
+        "temperature": ["hot", True, 0],
+        "greedy": ["no", 1],
+        "dtype": ["bfloat17", "int8", 16, "nn"],
+    }.items():
+        for value in values:
+            with pytest.raises(BadSetting, match=f"^{name} must be .*got {value!r}"):
+                make_policy(f"hf:{checkpoint}", SOKOBAN, **{name: value})
+    with pytest.raises(UnknownTemplate):
+        make_policy(f"hf:{checkpoint}", SOKOBAN, template=5)
     with pytest.raises(UnknownTemplate):
         make_policy(f"hf:{checkpoint}", SOKOBAN, template="")
     with pytest.raises(UnknownOption):
@@ -142,6 +155,22 @@ def test_mistakes_have_names(checkpoint: Path, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(policies, "find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match="train"):
         make_policy(f"hf:{checkpoint}", SOKOBAN)
+
+
+def test_the_import_of_deepspeed_writes_nothing_into_the_output(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_policy(f"hf:{checkpoint}", SOKOBAN)
+    logger = logging.getLogger("DeepSpeed")  # which DeepSpeed makes with a handler for standard output
+    handler = logging.StreamHandler(sys.stdout)
+    logger.addHandler(handler)
+    try:
+        logger.warning("Setting accelerator to CPU.")
+        logger.error("No room left.")
+    finally:
+        logger.removeHandler(handler)
+    assert "accelerator" not in (said := capsys.readouterr().out)
+    assert "No room left." in said
 
 
 def test_an_adapter_is_exported_as_a_whole_model_that_samples_as_in_training(published: Path, tmp_path: Path) -> None:

@@ -7,10 +7,7 @@ const ADDRESS = /^#episode-(\d+)(?:-step-(\d+))?$/; // episodes count from 1, st
 const get = (id) => document.getElementById(id);
 const show = (value) => value === null ? "–" : String(Number(value.toPrecision(4))).replace("-", "−");
 
-function flagsOf(frame) {
-  if (frame.v === undefined) return "start";
-  return [...(frame.v ? [] : ["invalid action"]), ...frame.end].join(", ");
-}
+const flagsOf = (frame) => frame.flags?.join(", ") ?? "start";
 
 function fillTable(table, pairs) {
   table.tBodies[0].replaceChildren(...pairs.map(([name, value]) => {
@@ -174,7 +171,8 @@ class Player {
     showText(get("observation"), this.text(frame.o));
     this.root.querySelector(".frame").classList.toggle("prose", !isBoard(this.text(frame.o)));
     fillTable(get("facts"), this.facts(frame));
-    this.showCompletion(frame);
+    this.showWritten("reasoning", frame.t);
+    this.showWritten("completion", frame.c);
     this.showWorkflow(frame);
     [...get("steps").querySelectorAll("tbody tr")].forEach((row, i) => row.classList.toggle("selected", i === this.step));
     for (const node of document.querySelectorAll(".at")) {
@@ -183,10 +181,10 @@ class Player {
     if (this.step === this.last) this.stop();
   }
 
-  showCompletion(frame) {
-    const known = frame.c !== undefined && frame.c !== null;
-    get("completion").hidden = !known;
-    get("completion").querySelector("pre").textContent = known ? this.text(frame.c) : "";
+  /* What the model wrote, or what the server separated from it. */
+  showWritten(id, index) {
+    get(id).hidden = (index ?? null) === null;
+    get(id).querySelector("pre").textContent = this.text(index) ?? "";
   }
 
   /* ---------------------------------------------------------------- workflows */
@@ -226,6 +224,7 @@ class Player {
     const step = frame.a === undefined ? [] : [["action", this.text(frame.a)], ["reward", show(frame.r)]];
     return [
       ...step,
+      ...(frame.p === undefined ? [] : [["policy", this.text(frame.p)]]),
       ...(frame.x ?? []).map(([name, value]) => [`credit, ${this.text(name)}`, show(value)]),
       ["return so far", show(total)],
       ["potential φ", frame.phi === null ? "not known" : show(frame.phi) + sign],

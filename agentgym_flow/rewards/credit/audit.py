@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agentgym_flow._util.intervals import Interval, bootstrap
+from agentgym_flow._util.intervals import Interval, bootstrap, bounded_interval
 from agentgym_flow.episodes import Group
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.rewards.credit import WEIGHTS, credit_function, settings_of
@@ -42,7 +42,7 @@ Gradients = Callable[[Group, Sequence[Sequence[Sequence[float]]]], Sequence[npt.
 
 @dataclass(frozen=True, slots=True)
 class GroupMean:
-    """A mean over groups with its 95 % bootstrap interval over tasks; `count` is the number of groups."""
+    """A mean over groups with its 95 % interval over tasks; `count` is the number of groups."""
 
     value: float
     interval: Interval
@@ -169,7 +169,7 @@ def audit(
     best, preferred = cosines[candidates[0].name], []
     for row in candidates if best[0] else []:
         gaps = [a - b for a, b in zip(best[0], cosines[row.name][0], strict=True)]
-        if bootstrap(gaps, best[1])[0] <= 0:
+        if _interval(gaps, best[1], (-2.0, 2.0))[0] <= 0:
             preferred.append(row.name)
     return CreditAudit(rows, noise, preferred, found)
 
@@ -249,7 +249,7 @@ def _agreement(
             sums = [[np.sum([of[i] for i in half], axis=0) for half in (left, right)] for of in (vectors, exact)]
             if all(of_half.any() for of_half in sums[1]):
                 many = (cosine(sums[0][0], sums[1][1]) + cosine(sums[0][1], sums[1][0])) / 2
-    return Agreement(name, _mean(ranks, rank_tasks), _mean(signs, sign_tasks), one, many, silent)
+    return Agreement(name, _mean(ranks, rank_tasks), _mean(signs, sign_tasks, 0.0), one, many, silent)
 
 
 def _one(vectors: Sequence[Vector], exact: Sequence[Vector], tasks: Sequence[Any]) -> tuple[list[float], list[Any]]:
@@ -264,5 +264,12 @@ def _one(vectors: Sequence[Vector], exact: Sequence[Vector], tasks: Sequence[Any
     return cosines, used
 
 
-def _mean(values: Sequence[float], tasks: Sequence[Any]) -> GroupMean | None:
-    return GroupMean(math.fsum(values) / len(values), bootstrap(values, tasks), len(values)) if values else None
+def _mean(values: Sequence[float], tasks: Sequence[Any], low: float = -1.0) -> GroupMean | None:
+    if not values:
+        return None
+    return GroupMean(math.fsum(values) / len(values), _interval(values, tasks, (low, 1.0)), len(values))
+
+
+def _interval(values: Sequence[float], tasks: Sequence[Any], bounds: Interval) -> Interval:
+    low, high = bootstrap(values, tasks)  # of width 0 for a single task, and for equal values
+    return bounded_interval(values, tasks, bounds) if math.isclose(low, high, abs_tol=1e-9) else (low, high)
