@@ -246,7 +246,7 @@ def test_fields_of_a_template_can_be_set() -> None:
         template_for(sokoban, "text", {"rule": "Push."})
     with pytest.raises(UnknownOption, match="'compact' has no settings"):
         template_for(sokoban, "compact", {"rules": "Push."})
-    with pytest.raises(BadSetting, match="setting think of prompt template 'text' must be a bool, got 'no'"):
+    with pytest.raises(BadSetting, match="setting think of prompt template 'text' must be of type bool, got 'no'"):
         template_for(sokoban, "text", {"think": "no"})
     with pytest.raises(BadSetting, match="history"):
         template_for(sokoban, "text", {"history": -1})

@@ -165,7 +165,7 @@ class Evaluate(PlayOptions):
             num_envs=self.num_envs if track is None else None,  # entries are reproduced with the usual number
         )
         if self.max_cost is not None and "prices" not in settings:
-            raise BadSetting("--max-cost needs the prices of the model: --prices FILE")
+            raise BadSetting("--max-cost is for policies openai:... and needs the prices of the model: --prices FILE")
         options = {"data": self.data, "dataset": self.dataset, "executor": self.executor}
         options |= {"base_url": self.base_url, "model": self.executor_model}
         kwargs = env_settings(env_id, self.env_arg, options) | kwargs  # refused before a model is loaded

@@ -364,6 +364,6 @@ def _with_settings(template: PromptTemplate, settings: Mapping[str, Any]) -> Pro
         usual = type(getattr(template, name))
         if type(value) is not usual:
             raise BadSetting(
-                f"setting {name} of prompt template {template.name!r} must be a {usual.__name__}, got {value!r}"
+                f"setting {name} of prompt template {template.name!r} must be of type {usual.__name__}, got {value!r}"
             )
     return replace(template, **settings) if settings else template  # type: ignore[type-var]
