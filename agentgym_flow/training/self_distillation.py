@@ -84,6 +84,11 @@ class Hinted:
         return [{"role": first["role"], "content": f"{self.hint}\n\n{first['content']}"}, *others]
 
 
+def hint_of(kind: str, actions: Sequence[str]) -> str:
+    """Return the hint of `HINTS` for a language model that lists these actions."""
+    return "\n".join([f"{_SAYS[kind]}:", *(f"{number}. {action}" for number, action in enumerate(actions, 1))])
+
+
 def _has_own_words(template: PromptTemplate) -> bool:
     return getattr(template, "vocabulary", None) is not None
 
@@ -212,8 +217,7 @@ class HintWriter:
             return self._policy.template.format_action(actions[0], policy_input)
         if self._kind == EXPERT and self._policy.conversation is None:
             return f"The next action of an expert is: {actions[0]}"
-        listed = [f"{number}. {action}" for number, action in enumerate(actions, 1)]
-        return "\n".join([f"{_SAYS[self._kind]}:", *listed])
+        return hint_of(self._kind, actions)
 
     def _expert_actions(self, policy_input: PolicyInput) -> list[str]:
         """Return the expert's next action, or in a conversation its whole solution; nothing if there is none."""

@@ -90,6 +90,12 @@ def test_a_language_model_is_cloned_trained_and_cloned_on(
     ]
     assert [record["step"] for record in records] == [2, 4]
     assert all(record["grad_norm"] > 0 for record in records)
+    if pretrained:
+        hints = [sys.executable, root / "benchmarks" / "read_hints.py", tmp_path / "seed-0" / "cloned" / "warm_start"]
+        said = run_processes([*hints, "--env=Sokoban-v0", f"--env-kwargs={short['env_kwargs']}", "--episodes=2"])
+        assert [
+            line.count(" of 2 |") for line in said.splitlines() if line.startswith(("| none", "| its", "| the"))
+        ] == [2, 2, 2]
 
 
 @pytest.mark.nightly
