@@ -89,7 +89,7 @@ pictures: $(VENV)/.dev ## draw the pictures of README and docs again
 	$(BIN)/python docs/make_pictures.py
 
 bench: $(VENV)/.dev ## run every script in benchmarks/ and print its ratios, but for those that train for long
-	@set -e; for script in $(filter-out %/learning_from_text.py %/gpu.py %/learning_cost.py %/dataflow_kills.py %/dataflow_elastic.py %/dataflow_regions.py %/quickstart.py,$(wildcard benchmarks/[a-z]*.py)); do \
+	@set -e; for script in $(filter-out %/learning_from_text.py %/gpu.py %/learning_cost.py %/dataflow_kills.py %/dataflow_elastic.py %/dataflow_regions.py %/quickstart.py %/read_hints.py,$(wildcard benchmarks/[a-z]*.py)); do \
 		echo "== $$script"; $(BIN)/python "$$script"; done
 
 clean: ## remove the virtual environments and everything that is built or cached
