@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from agentgym_flow._util import __version__
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.report.rendering import security_policy, source, templates
+from agentgym_flow.report.rendering import security_policy, shortened, source, templates
 
 _SERIES_STYLES = 6  # the number of colours and dash patterns in the style sheet of pages
 
@@ -278,7 +278,7 @@ def lanes_svg(rows: Sequence[tuple[str, Sequence[Span]]], kinds: Mapping[str, st
     for place, (name, spans) in enumerate(shown):
         y = _round(_TOP + _ROW * (place + 0.5))
         if place == 0 or shown[place - 1][0] != name:
-            drawing.texts.append(("name", _LEFT - 8, y + 4, "end", _short(name)))
+            drawing.texts.append(("name", _LEFT - 8, y + 4, "end", shortened(name, _LONGEST)))
         for kind, start, end in spans:
             x = _x(start, seconds)
             paths[kind].append(f"M{x} {y}H{_round(max(_x(end, seconds) - 1, x + 0.3))}")  # a gap before the next
@@ -360,7 +360,3 @@ def timeline_page(title: str, told: Mapping[str, str], pictures: Mapping[str, st
             pictures=bare,
         )
     )
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}\N{HORIZONTAL ELLIPSIS}"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from agentgym_flow.episodes import Group
-from agentgym_flow.report.rendering import ink_on, ramp
+from agentgym_flow.report.rendering import ink_on, ramp, shortened
 from agentgym_flow.rewards import StateGraph
 from agentgym_flow.rewards.relabel import turn_edges
 
@@ -174,8 +174,7 @@ def _observe(group: Group) -> _Transitions:
         seen.visits[episode.state_key] += 1
         for turn, source, target, _ in turn_edges(episode):
             if source != target:
-                action = turn.action
-                done.append(action if len(action) <= _WAY else f"{action[: _WAY - 1]}\N{HORIZONTAL ELLIPSIS}")
+                done.append(shortened(turn.action, _WAY))
             seen.text.setdefault(target, turn.next_observation)
             seen.way.setdefault(target, ", ".join(done))
             seen.visits[target] += 1

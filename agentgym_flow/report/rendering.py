@@ -110,3 +110,8 @@ def _oklab_to_hex(lightness: float, a: float, b: float) -> str:
 def _gamma(channel: float) -> float:
     clipped = min(1.0, max(0.0, channel))
     return 12.92 * clipped if clipped <= 0.0031308 else 1.055 * clipped ** (1 / 2.4) - 0.055
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most this many characters; a longer one ends in an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1]}\N{HORIZONTAL ELLIPSIS}"

@@ -379,15 +379,20 @@ def test_a_run_with_servers_survives_the_kill_of_one(
     assert len(with_both) == 4
     assert not (tmp_path / "both" / "weights").exists()
 
+    killed: list[Server] = []
+
     def kill_when(server: Server, requests: int) -> threading.Thread:
         """Kill a server in a thread as soon as it has been asked so often."""
         already = server.log.read_text().count("/v1/completions")
 
         def watch() -> None:
-            ends = time.monotonic() + 240  # fewer requests than expected fail the test, and do not hang it
-            while server.log.read_text().count("/v1/completions") < already + requests and time.monotonic() < ends:
+            ends = time.monotonic() + 240
+            while server.log.read_text().count("/v1/completions") < already + requests:
+                if time.monotonic() > ends:  # fewer requests than expected fail the test, and do not hang it
+                    return
                 time.sleep(0.01)
             server.end()
+            killed.append(server)
 
         thread = threading.Thread(target=watch)
         thread.start()
@@ -396,6 +401,7 @@ def test_a_run_with_servers_survives_the_kill_of_one(
     killer = kill_when(servers[0], 20)
     _, metrics = train(tmp_path / "one", model_folder, both)
     killer.join()
+    assert killed == servers[:1]
     assert len(metrics) == 4
     assert all(line["lost_episodes"] == 0 for line in metrics)
     killer = kill_when(servers[1], 20)
